@@ -1,0 +1,308 @@
+"""The environment contract: a simulated world as pure functions over one JSON document.
+
+``world`` is the truth, one JSON object that nobody changes in place; ``belief`` has the same shape
+and holds what the agent knows. The very functions that execution applies to the world can be
+applied to the belief, which is how ``search`` plans.
+
+A call takes time. ``begin`` is asked when it starts and may refuse it; ``apply`` is asked when it
+finishes, on the world of that moment, and returns the next world, the result or the error, and
+``learned``: a merge patch on the belief with what the caller can conclude. Merge patches remove a
+key with ``null``, so worlds hold no nulls.
+
+Parameters that a tool lists in ``Tool.seen`` must carry values that an earlier call returned; the
+environment keeps them in ``world["seen"]`` (a map from value to true), which is part of what is
+learned. So gathering information is part of every plan.
+
+Subclass ``Environment``, implement ``tools``, ``apply``, ``unmet`` and, for planners that search,
+``candidates``; then run ``check_environment`` on it.
+"""
+
+from __future__ import annotations
+
+import copy
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from agentlab.errors import EnvironmentContractError
+from agentlab.scenario import Goal, Scenario
+from agentlab.tools.tool import Tool, ToolError, ToolRegistry, check_schema
+from agentlab.values import Document, Json, canonical, is_json, merge_patch
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A tool and its arguments, references already resolved."""
+
+    tool: str
+    arguments: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A call that has started: how long it takes and what it holds meanwhile."""
+
+    seconds: float
+    holds: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a finished call did."""
+
+    world: Document
+    """The next world (the same object when nothing changed)."""
+    result: Json = None
+    error: ToolError | None = None
+    learned: dict[str, Any] = field(default_factory=dict)
+    """Merge patch on the belief."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallRecord:
+    """A finished call, as a goal checker sees it."""
+
+    tool: str
+    arguments: dict[str, Any]
+    result: Json = None
+    error: ToolError | None = None
+    committed: bool = True
+    """Whether it took effect in the world."""
+    faulted: bool = False
+    """Whether a fault was delivered on it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What a goal is checked against."""
+
+    initial: Document
+    world: Document
+    calls: Sequence[CallRecord] = ()
+    answer: Json = None
+    seconds: float = 0.0
+    """Simulated time at the end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether the goal was reached, and what is missing."""
+
+    success: bool
+    reasons: tuple[str, ...] = ()
+
+
+class Environment(ABC):
+    """A simulated world. Instances hold no state of a run."""
+
+    name: str = ""
+
+    @abstractmethod
+    def tools(self) -> tuple[Tool, ...]:
+        """Return the tools, the same ones in every world of this environment."""
+
+    @abstractmethod
+    def apply(self, world: Document, call: Call) -> Outcome:
+        """Carry out a call whose arguments satisfy the tool's schema; never change ``world``."""
+
+    @abstractmethod
+    def unmet(self, goal: Goal, world: Document) -> tuple[str, ...]:
+        """Return the goal conditions that do not hold in ``world``; empty: reached."""
+
+    def candidates(self, belief: Document, goal: Goal) -> Iterable[Call]:
+        """Return the calls worth trying from here towards the goal, for planners that search.
+
+        Every call that can lie on a shortest way to the goal must be among them.
+        """
+        return ()
+
+    def initial(self, scenario: Scenario) -> Document:
+        """Return the true world at the start."""
+        return dict(merge_patch(scenario.world, scenario.hidden))
+
+    def belief(self, scenario: Scenario) -> Document:
+        """Return what the agent is told at the start."""
+        return scenario.world
+
+    def begin(self, world: Document, call: Call) -> Begun | ToolError:
+        """Start a call: its duration and resources, or why it cannot start."""
+        tool = self.registry[call.tool]
+        return Begun(tool.seconds, tool.holds)
+
+    def key(self, world: Document) -> Hashable:
+        """Return what makes two worlds the same for a search."""
+        return canonical(world)
+
+    def estimate(self, goal: Goal, world: Document) -> float:
+        """Return a lower bound on the simulated seconds that are left to the goal."""
+        return 0.0
+
+    def disturb(self, world: Document, call: Call, draw: float) -> dict[str, Any] | None:
+        """Return a merge patch that spoils what ``call`` is about to use, or None.
+
+        ``draw`` in [0, 1) picks among the possibilities ("sold out", "price up").
+        """
+        return None
+
+    def constrain(self, world: Document, draw: float) -> dict[str, Any] | None:
+        """Return a merge patch that adds a constraint from outside, or None."""
+        return None
+
+    def check(self, goal: Goal, evidence: Evidence) -> Verdict:
+        """Judge a finished run: conditions, deadline, answer."""
+        reasons = list(self.unmet(goal, evidence.world))
+        if goal.deadline is not None and evidence.seconds > goal.deadline:
+            reasons.append(f"finished at {evidence.seconds:g} s, after {goal.deadline:g} s")
+        if goal.answer is not None:
+            reasons += _wrong_answer(goal.answer.world, evidence)
+        return Verdict(not reasons, tuple(reasons))
+
+    @property
+    def registry(self) -> ToolRegistry:
+        """The tools by name."""
+        cached: ToolRegistry | None = self.__dict__.get("_registry")
+        if cached is None:
+            cached = self.__dict__["_registry"] = ToolRegistry(self.tools())
+        return cached
+
+
+def _wrong_answer(path: str, evidence: Evidence) -> list[str]:
+    import jmespath
+
+    right = jmespath.search(path, evidence.world)
+    if right is None:
+        return [f"nothing at {path!r} that could be answered"]
+    if not _same(evidence.answer, right):
+        return [f"answer {evidence.answer!r} is not {right!r}"]
+    return []
+
+
+def _same(answer: Json, right: Json) -> bool:
+    """Compare an answer with the right value; numbers also match as text."""
+    if isinstance(answer, str) and isinstance(right, (int, float)) and not isinstance(right, bool):
+        try:
+            return float(answer) == float(right)
+        except ValueError:
+            return False
+    return (type(answer) is type(right) and bool(answer == right)) or (
+        isinstance(answer, (int, float))
+        and isinstance(right, (int, float))
+        and not isinstance(answer, bool)
+        and not isinstance(right, bool)
+        and answer == right
+    )
+
+
+def no_op(environment: Environment, scenario: Scenario) -> Verdict:
+    """Judge doing nothing: the floor of a scenario."""
+    world = environment.initial(scenario)
+    return environment.check(scenario.goal, Evidence(initial=world, world=world))
+
+
+def check_environment(
+    environment: Environment, scenario: Scenario, calls: Sequence[Call] = (), steps: int = 50
+) -> None:
+    """Check the contract on one scenario; raise on the first breach.
+
+    Walks through ``calls``, then through candidates (always the first not yet tried), at most
+    ``steps`` calls in all. After every call the old world's canonical JSON must be what it was,
+    the same call must give the same outcome again, and everything must be JSON without nulls in
+    the world and fit the tool's schemas.
+
+    Parameters
+    ----------
+    environment : Environment
+        What to check.
+    scenario : Scenario
+        A scenario of that environment.
+    calls : sequence of Call
+        Calls to make first.
+    steps : int
+        Upper bound on calls.
+
+    Raises
+    ------
+    EnvironmentContractError
+        Says which rule was broken by which call.
+    """
+    registry = environment.registry
+    for tool in registry.values():
+        if set(tool.seen) - set(tool.parameters.get("properties", {})):
+            _breach(f"tool {tool.name!r} lists parameters as seen that it does not have")
+    world = environment.initial(scenario)
+    before = copy.deepcopy(scenario.to_json())
+    for rule, document in (("initial", world), ("belief", environment.belief(scenario))):
+        if not is_json(document) or _has_null(document):
+            _breach(f"{rule}() must be a JSON object without nulls")
+    tried: set[str] = set()
+    queue = list(calls)
+    for _ in range(steps):
+        call = queue.pop(0) if queue else _fresh(environment, world, scenario.goal, tried)
+        if call is None:
+            break
+        world = _check_call(environment, world, call)
+    if scenario.to_json() != before:
+        _breach("the scenario was changed")
+    first = environment.unmet(scenario.goal, world)
+    if first != environment.unmet(scenario.goal, world):
+        _breach("unmet() gave two answers for one world")
+
+
+def _fresh(environment: Environment, world: Document, goal: Goal, tried: set[str]) -> Call | None:
+    for call in environment.candidates(world, goal):
+        key = f"{call.tool}{canonical(call.arguments)}"
+        if key not in tried:
+            tried.add(key)
+            return call
+    return None
+
+
+def _check_call(environment: Environment, world: Document, call: Call) -> Document:
+    what = f"{call.tool}({canonical(call.arguments)})"
+    tool = environment.registry[call.tool]
+    problem = tool.check(call.arguments)
+    if problem:
+        _breach(f"{what}: a candidate that its own schema refuses: {problem}")
+    text = canonical(world)
+    begun = environment.begin(world, call)
+    if isinstance(begun, Begun) and begun.seconds < 0:
+        _breach(f"{what}: takes {begun.seconds} seconds")
+    outcome = environment.apply(world, call)
+    again = environment.apply(world, call)
+    if canonical(world) != text:
+        _breach(f"{what}: changed the world it was given")
+    if outcome != again:
+        _breach(f"{what}: gave two outcomes for one world")
+    _check_outcome(what, tool, outcome, world)
+    return outcome.world
+
+
+def _check_outcome(what: str, tool: Tool, outcome: Outcome, world: Document) -> None:
+    if not is_json(outcome.world) or _has_null(outcome.world):
+        _breach(f"{what}: the next world must be a JSON object without nulls")
+    if not is_json(outcome.result) or not is_json(outcome.learned):
+        _breach(f"{what}: result and learned must be JSON")
+    if outcome.error is not None:
+        if outcome.result is not None:
+            _breach(f"{what}: returned both a result and an error")
+        return
+    problem = check_schema(tool.returns, outcome.result, f"{what}: result")
+    if problem:
+        _breach(problem)
+    if tool.effect == "read" and _without_seen(outcome.world) != _without_seen(world):
+        _breach(f"{what}: a read changed the world beyond 'seen'")
+
+
+def _without_seen(world: Document) -> dict[str, Any]:
+    return {k: v for k, v in world.items() if k != "seen"}
+
+
+def _has_null(value: Json) -> bool:
+    if isinstance(value, dict):
+        return any(v is None or _has_null(v) for v in value.values())
+    return isinstance(value, list) and any(v is None or _has_null(v) for v in value)
+
+
+def _breach(message: str) -> None:
+    raise EnvironmentContractError(message)

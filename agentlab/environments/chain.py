@@ -1,0 +1,146 @@
+"""``chain``: n stages in a row, each necessary, faults independent: where the laws are exact.
+
+With per-call fault rate λ and n stages, a plan that is never repaired succeeds with probability
+(1−λ)^n, and one whose failed steps are tried k more times with (1−λ^(k+1))^n.
+
+Every stage hands out a token that the next one asks for, so data flows along the whole chain.
+``advance`` is quick; ``advance_slowly`` does the same in three times the time, so that there is a
+way round a broken tool.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from agentlab.environments.base import Call, Environment, Outcome
+from agentlab.randomness import generator
+from agentlab.scenario import AnswerGoal, Goal, ReferencePlan, ReferenceStep, Scenario
+from agentlab.tools.tool import Effect, Tool, ToolError, object_schema
+from agentlab.values import Document
+
+LENGTHS = {"easy": 3, "medium": 6, "hard": 10}
+NAMES = (
+    "intake", "triage", "draft", "review", "costing", "approval",
+    "scheduling", "assembly", "inspection", "handover", "billing", "archive",
+)  # fmt: skip
+
+_STAGE = object_schema(
+    stage={"type": "string", "description": "Name of the stage to carry out"},
+    token={"type": "string", "description": "Token of the stage before; 'start' for the first"},
+)
+_RESULT = object_schema(stage={"type": "string"}, token={"type": "string"})
+
+
+class Chain(Environment):
+    """Stages in a row, each asking for the token of the one before."""
+
+    name = "chain"
+
+    def tools(self) -> tuple[Tool, ...]:
+        """Return ``advance`` and its slow alternative."""
+        kind: dict[str, Any] = {
+            "parameters": _STAGE,
+            "returns": _RESULT,
+            "effect": Effect.WRITE,
+            "seen": ("token",),
+        }
+        return (
+            Tool("advance", "Carry out the next stage of the chain", seconds=1.0, **kind),
+            Tool("advance_slowly", "The same by hand", seconds=3.0, **kind),
+        )
+
+    def apply(self, world: Document, call: Call) -> Outcome:
+        """Carry out a stage when it is its turn and the token is right."""
+        stage, token = call.arguments["stage"], call.arguments["token"]
+        stages, done = world["stages"], world["done"]
+        if stage not in stages:
+            message = f"no stage {stage!r}; stages: {', '.join(stages)}"
+            return Outcome(world, error=ToolError(code="unknown_stage", message=message))
+        if done >= len(stages) or stages[done] != stage:
+            turn = stages[done] if done < len(stages) else "nothing"
+            message = f"stage {stage!r} is not next; next is {turn}"
+            learned = {"done": done}
+            return Outcome(
+                world, error=ToolError(code="out_of_turn", message=message), learned=learned
+            )
+        if token not in world["seen"] or token != self._expected(world):
+            message = f"{token!r} is not the token that the stage before handed out"
+            return Outcome(world, error=ToolError(code="wrong_token", message=message))
+        fresh = world["tokens"][stage]
+        learned = {"done": done + 1, "seen": {fresh: True}}
+        changed = {**world, "done": done + 1, "seen": {**world["seen"], fresh: True}}
+        return Outcome(changed, result={"stage": stage, "token": fresh}, learned=learned)
+
+    @staticmethod
+    def _expected(world: Document) -> str:
+        done = world["done"]
+        return "start" if done == 0 else str(world["tokens"][world["stages"][done - 1]])
+
+    def unmet(self, goal: Goal, world: Document) -> tuple[str, ...]:
+        """Return what of the chain is left."""
+        wanted, done = goal.conditions["done"], world["done"]
+        return () if done >= wanted else (f"{done} of {wanted} stages done",)
+
+    def candidates(self, belief: Document, goal: Goal) -> Iterable[Call]:
+        """Return the two ways to carry out the next stage."""
+        if belief["done"] < len(belief["stages"]):
+            arguments = {
+                "stage": belief["stages"][belief["done"]],
+                "token": self._expected(belief),
+            }
+            yield Call("advance", arguments)
+            yield Call("advance_slowly", arguments)
+
+    def key(self, world: Document) -> int:
+        """Return the number of stages done: everything else follows from it."""
+        return int(world["done"])
+
+    def estimate(self, goal: Goal, world: Document) -> float:
+        """Return the stages left, a second each."""
+        return float(max(0, goal.conditions["done"] - world["done"]))
+
+
+def generate(difficulty: str = "medium", seed: int = 0, length: int | None = None) -> Scenario:
+    """Make a chain scenario.
+
+    Parameters
+    ----------
+    difficulty : {"easy", "medium", "hard"}
+        3, 6 or 10 stages.
+    seed : int
+        Draws the names and the tokens.
+    length : int, optional
+        Number of stages, 1 to 12, instead of the difficulty's.
+    """
+    n = length or LENGTHS[difficulty]
+    rng = generator("chain", difficulty, seed, n)
+    stages = sorted(rng.sample(NAMES, n), key=NAMES.index)
+    tokens = {stage: f"{stage}-{rng.randrange(16**6):06x}" for stage in stages}
+    steps = tuple(
+        ReferenceStep(
+            step_id=stage,
+            tool="advance",
+            arguments={
+                "stage": stage,
+                "token": f"${{{stages[i - 1]}.token}}" if i else "start",
+            },
+        )
+        for i, stage in enumerate(stages)
+    )
+    return Scenario(
+        id=f"chain-{difficulty}-{seed:03d}" if length is None else f"chain-{n}-{seed:03d}",
+        environment="chain",
+        task=f"Carry out {', '.join(stages)} in this order and report the last token.",
+        world={"stages": stages, "tokens": tokens, "done": 0, "seen": {"start": True}},
+        goal=Goal(
+            conditions={"done": n},
+            answer=AnswerGoal(
+                world=f"tokens.{stages[-1]}",
+                tools=("advance", "advance_slowly"),
+                result="token",
+            ),
+        ),
+        reference=ReferencePlan(steps=steps, answer=f"${{{stages[-1]}.token}}"),
+        difficulty=difficulty,
+    )

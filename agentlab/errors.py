@@ -1,0 +1,152 @@
+"""The exception tree. Constructors do nothing but hold what they are given.
+
+AgentLabError
+├── UnknownNameError          a name that no registry or suite knows; carries the nearest known ones
+├── ConfigError               a configuration, an arm or an argument that cannot be used
+├── ScenarioError             a scenario or suite file that does not say what it must
+├── PlanError
+│   ├── PlanParseError        a reply or document that is no plan (every violation listed)
+│   ├── PlanEditError         an edit that would leave a broken plan or touch a settled step
+│   └── ReferenceError_       a ``${...}`` that is malformed or does not resolve
+├── ToolFailure               raised by a tool written by a user to fail with a code
+├── EnvironmentContractError  an environment that breaks its contract
+├── RunError                  something asked of a run that its state does not allow
+├── ReplayError               a recording that cannot be replayed
+├── StoreError                the results file cannot be used
+│   ├── StoreVersionError     written by a newer version
+│   └── StoreWriteError       full disk, read-only folder, locked file
+└── StudyError                a grid that cannot be built or run
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+
+
+class AgentLabError(Exception):
+    """Root of every error that agentlab raises on purpose."""
+
+
+class UnknownNameError(AgentLabError, LookupError):
+    """A name that is not registered.
+
+    Parameters
+    ----------
+    kind : str
+        What was looked up ("planner", "strategy", "suite", "tool", ...).
+    name : str
+        What arrived.
+    known : iterable of str
+        The names that exist.
+    where : str, optional
+        Where the name was found, put in front of the message.
+    """
+
+    def __init__(self, kind: str, name: str, known: Iterable[str], where: str = "") -> None:
+        self.kind, self.name, self.known, self.where = kind, name, tuple(sorted(known)), where
+        super().__init__(kind, name, self.known, where)
+
+    def __str__(self) -> str:
+        prefix = f"{self.where}: " if self.where else ""
+        return f"{prefix}unknown {self.kind} {self.name!r}; {suggest(self.name, self.known)}"
+
+
+class ConfigError(AgentLabError, ValueError):
+    """A configuration, arm or argument that cannot be used."""
+
+
+class ScenarioError(AgentLabError, ValueError):
+    """A scenario or suite file that does not say what it must (file and line in the message)."""
+
+
+class PlanError(AgentLabError, ValueError):
+    """Anything wrong with a plan."""
+
+
+class PlanParseError(PlanError):
+    """A reply or document that is no valid plan.
+
+    Parameters
+    ----------
+    violations : sequence of str
+        Every violation found, each naming the step and the field.
+    """
+
+    def __init__(self, violations: Sequence[str]) -> None:
+        self.violations = tuple(violations)
+        super().__init__(self.violations)
+
+    def __str__(self) -> str:
+        return "not a valid plan: " + "; ".join(self.violations)
+
+
+class PlanEditError(PlanError):
+    """An edit that would leave a broken plan, or that touches a settled step."""
+
+
+class ReferenceError_(PlanError):  # noqa: N801 - the builtin name is taken
+    """A ``${...}`` that is malformed or that does not resolve."""
+
+
+class ToolFailure(AgentLabError):
+    """Raised inside a tool to fail with a code instead of an anonymous exception.
+
+    Parameters
+    ----------
+    message : str
+        What went wrong, for the agent to read.
+    code : str
+        A short machine-readable code, e.g. ``"sold_out"``.
+    permanent : bool
+        True when the same call can never succeed.
+    """
+
+    def __init__(self, message: str, code: str = "error", permanent: bool = False) -> None:
+        self.message, self.code, self.permanent = message, code, permanent
+        super().__init__(message, code, permanent)
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class EnvironmentContractError(AgentLabError):
+    """An environment that breaks its contract (changed its input, returned no JSON, ...)."""
+
+
+class RunError(AgentLabError):
+    """Something asked of a run that its state does not allow."""
+
+
+class ReplayError(AgentLabError):
+    """A recording that cannot be replayed."""
+
+
+class StoreError(AgentLabError):
+    """A results file that cannot be used."""
+
+
+class StoreVersionError(StoreError):
+    """A results file written by a newer version of agentlab."""
+
+
+class StoreWriteError(StoreError):
+    """A results file that cannot be written: full disk, read-only folder, locked file."""
+
+
+class StudyError(AgentLabError):
+    """A study that cannot be built or run."""
+
+
+def suggest(name: str, known: Iterable[str]) -> str:
+    """Say which known names come nearest to ``name``, or list them all when none does.
+
+    Examples
+    --------
+    >>> suggest("serach", ["search", "reference"])
+    "did you mean 'search'? known: reference, search"
+    """
+    names = sorted(known)
+    listing = ", ".join(names[:30]) + (", ..." if len(names) > 30 else "") if names else "none"
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+    return (f"did you mean {near[0]!r}? " if near else "") + f"known: {listing}"

@@ -1,0 +1,1 @@
+"""Tools: what an agent can call, with schemas, effect classes and permissions."""

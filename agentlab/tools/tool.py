@@ -1,0 +1,282 @@
+"""Tools, their registry, argument checks, effect classes and permissions.
+
+A tool is a description (name, JSON Schemas, effect class, duration) that an environment carries
+out, or a Python function. The effect class decides what may be done with a call whose outcome is
+unknown: a ``read`` or ``idempotent`` call may be made again, a ``write`` or ``irreversible`` one
+may not.
+
+JSON Schemas are Draft 2020-12, self-contained: no reference is ever fetched.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import lru_cache
+from typing import Any, get_type_hints
+
+from agentlab.errors import ConfigError, UnknownNameError
+from agentlab.values import Json, Value, canonical
+
+
+class Effect(StrEnum):
+    """What a call does outside the agent."""
+
+    READ = "read"
+    IDEMPOTENT = "idempotent"
+    WRITE = "write"
+    IRREVERSIBLE = "irreversible"
+
+
+REPEATABLE = frozenset({Effect.READ, Effect.IDEMPOTENT})
+
+
+class ToolError(Value):
+    """Why a call failed, as the agent sees it."""
+
+    code: str
+    """Machine-readable: "unavailable", "timeout", "rate_limit", "bad_arguments", "denied", ..."""
+    message: str
+    permanent: bool = False
+    """True when the tool says that calling again cannot help."""
+
+    def __str__(self) -> str:
+        return f"{self.code}: {self.message}"
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """One thing an agent can call.
+
+    Parameters
+    ----------
+    name : str
+        Unique within a lab.
+    description : str
+        For planners and people.
+    parameters : dict
+        JSON Schema of the arguments (an object schema).
+    returns : dict
+        JSON Schema of the result; ``{}`` accepts anything.
+    effect : Effect
+        What a call does outside the agent.
+    seconds : float
+        Duration in simulated seconds.
+    holds : tuple of str
+        Resources taken for that time, all at once.
+    seen : tuple of str
+        Parameters whose value must have been returned by an earlier call of the run.
+    timeout : float
+        Seconds after which a caller gives up.
+    needs_approval : bool
+        True when a person must approve each call.
+    service : str
+        Who carries it out: "environment" or "function".
+    function : callable, optional
+        For service "function": called with the arguments by name, returns JSON.
+    """
+
+    name: str
+    description: str = ""
+    parameters: dict[str, Any] = field(default_factory=lambda: {"type": "object"})
+    returns: dict[str, Any] = field(default_factory=dict)
+    effect: Effect = Effect.READ
+    seconds: float = 1.0
+    holds: tuple[str, ...] = ()
+    seen: tuple[str, ...] = ()
+    timeout: float = 30.0
+    needs_approval: bool = False
+    service: str = "environment"
+    function: Callable[..., Json] | None = None
+
+    def check(self, arguments: Json) -> str | None:
+        """Return what is wrong with the arguments, or None.
+
+        Examples
+        --------
+        >>> Tool("t", parameters=object_schema(n={"type": "integer"})).check({"n": "x"})
+        "arguments of 't': n: \\"x\\" is not of type \\"integer\\""
+        """
+        return check_schema(self.parameters, arguments, f"arguments of {self.name!r}")
+
+
+def object_schema(
+    required: Iterable[str] | None = None, **properties: dict[str, Any]
+) -> dict[str, Any]:
+    """Return the JSON Schema of an object with exactly these properties (all required if None)."""
+    names = list(properties) if required is None else list(required)
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": names,
+        "additionalProperties": False,
+    }
+
+
+def refuse(uri: str) -> Any:
+    """Refuse to fetch a schema reference: schemas must be self-contained."""
+    raise ValueError(f"remote schema reference {uri!r} refused: schemas must be self-contained")
+
+
+@lru_cache(maxsize=4096)
+def _validator(text: str) -> Any:
+    import jsonschema_rs
+
+    return jsonschema_rs.Draft202012Validator(json.loads(text), retriever=refuse)
+
+
+_BY_ID: dict[int, tuple[Any, Any]] = {}  # schema id -> (schema kept alive, validator)
+
+
+def schema_validator(schema: Mapping[str, Any]) -> Any:
+    """Return the cached Draft 2020-12 validator of a schema.
+
+    Raises
+    ------
+    ConfigError
+        The schema itself is invalid or refers outside itself.
+    """
+    known = _BY_ID.get(id(schema))
+    if known is not None and known[0] is schema:
+        return known[1]
+    try:
+        validator = _validator(canonical(schema))
+    except Exception as e:
+        raise ConfigError(f"not a self-contained JSON Schema (Draft 2020-12): {e}") from e
+    if len(_BY_ID) > 10_000:
+        _BY_ID.clear()
+    _BY_ID[id(schema)] = (schema, validator)
+    return validator
+
+
+def check_schema(schema: Mapping[str, Any], value: Json, what: str) -> str | None:
+    """Return the first three violations of ``schema`` by ``value`` in one line, or None."""
+    validator = schema_validator(schema)
+    try:
+        if validator.is_valid(value):
+            return None
+        errors = list(validator.iter_errors(value))
+    except (ValueError, TypeError) as e:
+        return f"{what}: not JSON: {e}"
+    parts = []
+    for error in errors[:3]:
+        where = ".".join(map(str, error.instance_path))
+        parts.append(f"{where}: {error.message}" if where else error.message)
+    return f"{what}: " + "; ".join(parts)
+
+
+class ToolRegistry(Mapping[str, Tool]):
+    """The tools of a lab by name.
+
+    Raises
+    ------
+    ConfigError
+        Two tools share a name.
+    """
+
+    def __init__(self, tools: Iterable[Tool] = ()) -> None:
+        self._tools: dict[str, Tool] = {}
+        for tool in tools:
+            if tool.name in self._tools:
+                raise ConfigError(f"two tools are called {tool.name!r}; names must be unique")
+            self._tools[tool.name] = tool
+
+    def __getitem__(self, name: str) -> Tool:
+        try:
+            return self._tools[name]
+        except KeyError:
+            raise UnknownNameError("tool", name, self._tools) from None
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._tools
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tools)
+
+    def __len__(self) -> int:
+        return len(self._tools)
+
+    def __repr__(self) -> str:
+        return f"ToolRegistry({', '.join(self._tools)})"
+
+
+class Permissions(Value):
+    """Which calls a lab lets through. Denied calls fail with code "denied"."""
+
+    effects: frozenset[Effect] = frozenset(Effect)
+    """Effect classes that are allowed."""
+    deny: frozenset[str] = frozenset()
+    """Tool names that are not, whatever their effect."""
+
+    def refusal(self, tool: Tool) -> str | None:
+        """Return why a call of ``tool`` is not allowed, or None."""
+        if tool.name in self.deny:
+            return f"tool {tool.name!r} is denied in this lab"
+        if tool.effect not in self.effects:
+            allowed = ", ".join(sorted(self.effects)) or "nothing"
+            return f"tool {tool.name!r} is {tool.effect}; this lab allows {allowed}"
+        return None
+
+
+_JSON_TYPES = {str: "string", int: "integer", float: "number", bool: "boolean", list: "array"}
+
+
+def tool(
+    function: Callable[..., Json] | None = None,
+    *,
+    name: str | None = None,
+    effect: Effect | str = Effect.READ,
+    seconds: float = 1.0,
+    timeout: float = 30.0,
+    parameters: dict[str, Any] | None = None,
+    returns: dict[str, Any] | None = None,
+    needs_approval: bool = False,
+) -> Any:
+    """Make a tool of a Python function; usable as a decorator, with or without arguments.
+
+    The argument schema comes from the signature's types (str, int, float, bool, list, dict)
+    unless ``parameters`` gives it.
+
+    Examples
+    --------
+    >>> @tool(effect="read")
+    ... def add(a: int, b: int = 0) -> int:
+    ...     "Add two numbers."
+    ...     return a + b
+    >>> add.check({"a": "x"}) is None
+    False
+    """
+
+    def make(function: Callable[..., Json]) -> Tool:
+        return Tool(
+            name=name or function.__name__,
+            description=inspect.getdoc(function) or "",
+            parameters=parameters or _signature_schema(function),
+            returns=returns or {},
+            effect=Effect(effect),
+            seconds=seconds,
+            timeout=timeout,
+            needs_approval=needs_approval,
+            service="function",
+            function=function,
+        )
+
+    return make if function is None else make(function)
+
+
+def _signature_schema(function: Callable[..., Json]) -> dict[str, Any]:
+    hints = get_type_hints(function)
+    properties: dict[str, dict[str, Any]] = {}
+    required = []
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            raise ConfigError(f"{function.__name__}: a tool needs named parameters, no *args")
+        hint = hints.get(parameter.name)
+        kind = _JSON_TYPES.get(hint) if isinstance(hint, type) else None
+        properties[parameter.name] = {"type": kind} if kind else {}
+        if parameter.default is parameter.empty:
+            required.append(parameter.name)
+    return object_schema(required, **properties)

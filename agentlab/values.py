@@ -1,0 +1,237 @@
+"""Values: what every record of agentlab is made of.
+
+A value is a frozen pydantic model with one way to change it, ``replace``: it validates the named
+fields only and shares the rest, so a step of a run costs what it changes and not what it carries.
+(``model_copy`` accepts a wrong type, so nobody calls it.) Field names are snake_case; on the wire
+they are camelCase, the spelling of the seeds' documents, and both are accepted.
+
+Documents, the JSON trees that worlds, beliefs, arguments and results are, are kept by reference
+and never changed in place. ``digest`` is their identity across processes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Annotated, Any, Self, TypeVar
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    InstanceOf,
+    PlainSerializer,
+    TypeAdapter,
+)
+from pydantic.alias_generators import to_camel
+from pyrsistent import PMap, PVector, pmap, pvector
+
+Json = Any
+"""A JSON value: None, bool, int, float, str, list or dict with string keys."""
+
+T = TypeVar("T")
+
+Document = Annotated[dict[str, Any], InstanceOf[dict[str, Any]]]
+"""A JSON object kept by reference (validation does not copy it)."""
+
+
+class Value(BaseModel):
+    """Base of every record: frozen, closed to unknown fields, both spellings accepted."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        alias_generator=to_camel,
+        populate_by_name=True,
+        serialize_by_alias=True,
+        arbitrary_types_allowed=True,
+        ser_json_inf_nan="constants",
+    )
+
+    def replace(self, **changes: Any) -> Self:
+        """Return a copy with the named fields validated and changed, everything else shared.
+
+        Parameters
+        ----------
+        **changes
+            Field names (snake_case) and their new values.
+
+        Raises
+        ------
+        pydantic.ValidationError
+            A value has the wrong type.
+        TypeError
+            A name is no field of this record.
+        """
+        cls = type(self)
+        values = dict(self.__dict__)
+        values.pop("_digest", None)
+        for name, value in changes.items():
+            values[name] = _validator(cls, name)(value)
+        new = cls.__new__(cls)
+        object.__setattr__(new, "__dict__", values)
+        object.__setattr__(
+            new, "__pydantic_fields_set__", self.__pydantic_fields_set__ | changes.keys()
+        )
+        object.__setattr__(new, "__pydantic_extra__", None)
+        object.__setattr__(new, "__pydantic_private__", None)
+        return new
+
+    @property
+    def digest(self) -> str:
+        """16 hexadecimal digits of the content: equal digests, equal records."""
+        cached = self.__dict__.get("_digest")
+        if cached is None:
+            cached = self.__dict__["_digest"] = digest(self.to_json())
+        return str(cached)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the record as plain JSON data in the wire spelling."""
+        return self.model_dump(mode="json")
+
+
+@cache
+def _validator(cls: type[Value], name: str) -> Any:
+    from agentlab.errors import suggest
+
+    field = cls.model_fields.get(name)
+    if field is None:
+        raise TypeError(
+            f"{cls.__name__} has no field {name!r}; {suggest(name, list(cls.model_fields))}"
+        )
+    annotation: Any = field.annotation
+    if field.metadata:
+        annotation = Annotated[(annotation, *field.metadata)]
+    return TypeAdapter(annotation, config=_adapter_config(annotation)).validate_python
+
+
+def _adapter_config(annotation: Any) -> ConfigDict | None:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return None  # a model brings its own configuration; giving another is an error
+    return ConfigDict(arbitrary_types_allowed=True)
+
+
+def _to_pvector(value: Any) -> Any:
+    return pvector(value) if isinstance(value, (list, tuple)) else value
+
+
+def _to_pmap(value: Any) -> Any:
+    return pmap(value) if isinstance(value, dict) else value
+
+
+def thaw(value: Any) -> Any:
+    """Return ``value`` with persistent vectors and maps as plain lists and dicts.
+
+    Records stay records: pydantic serialises what it finds inside.
+    """
+    if isinstance(value, (PVector, list, tuple)):
+        return [thaw(item) for item in value]
+    if isinstance(value, (PMap, Mapping)):
+        return {key: thaw(item) for key, item in value.items()}
+    if isinstance(value, Value):
+        return value.to_json()
+    return value
+
+
+def vector_of(item: Any) -> Any:
+    """Annotate a persistent vector whose items are ``item`` when they arrive as plain data.
+
+    Only data that arrives as a list (from JSON) is validated item by item: a vector that grew by
+    ``append`` was checked when its items were made, and a step must not cost its history.
+    """
+    adapter: list[TypeAdapter[Any]] = []
+
+    def convert(value: Any) -> Any:
+        if isinstance(value, (list, tuple)):
+            if not adapter:
+                adapter.append(TypeAdapter(item))
+            return pvector([adapter[0].validate_python(x) for x in value])
+        return value
+
+    return Annotated[
+        PVector[Any], InstanceOf[PVector[Any]], BeforeValidator(convert), PlainSerializer(thaw)
+    ]
+
+
+Vector = Annotated[
+    PVector[Any], InstanceOf[PVector[Any]], BeforeValidator(_to_pvector), PlainSerializer(thaw)
+]
+"""A persistent vector of JSON values."""
+
+Map = Annotated[
+    PMap[str, Any], InstanceOf[PMap[str, Any]], BeforeValidator(_to_pmap), PlainSerializer(thaw)
+]
+"""A persistent map from strings to JSON values."""
+
+
+def canonical(value: Json) -> str:
+    """Return the canonical JSON text of ``value``: sorted keys, no spaces, no NaN.
+
+    Raises
+    ------
+    TypeError, ValueError
+        ``value`` is not JSON.
+    """
+    return json.dumps(
+        value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+    )
+
+
+def digest(value: Json) -> str:
+    """Return 16 hexadecimal digits that identify a JSON value in every process.
+
+    Examples
+    --------
+    >>> digest({"a": 1, "b": 2}) == digest({"b": 2, "a": 1})
+    True
+    """
+    return hashlib.blake2b(canonical(value).encode(), digest_size=8).hexdigest()
+
+
+def merge_patch(target: Json, patch: Json) -> Json:
+    """Apply a JSON merge patch (RFC 7386) without changing ``target``; share what is untouched.
+
+    Examples
+    --------
+    >>> merge_patch({"a": 1, "b": {"c": 2}}, {"b": {"c": None, "d": 3}})
+    {'a': 1, 'b': {'d': 3}}
+    """
+    if not isinstance(patch, dict):
+        return patch
+    if not patch and isinstance(target, dict):
+        return target
+    result = dict(target) if isinstance(target, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            result.pop(key, None)
+        else:
+            result[key] = merge_patch(result.get(key), value)
+    return result
+
+
+def set_path(document: dict[str, Any], path: Sequence[str], value: Json) -> dict[str, Any]:
+    """Return ``document`` with the value at ``path`` replaced, sharing every other subtree.
+
+    Examples
+    --------
+    >>> set_path({"a": {"b": 1}, "c": 2}, ("a", "b"), 5)
+    {'a': {'b': 5}, 'c': 2}
+    """
+    head, *rest = path
+    inner = set_path(document.get(head, {}), rest, value) if rest else value
+    return {**document, head: inner}
+
+
+def is_json(value: Any) -> bool:
+    """Say whether ``value`` is JSON through and through (finite numbers, string keys)."""
+    if value is None or isinstance(value, (bool, int, str)):
+        return True
+    if isinstance(value, float):
+        return value == value and value not in (float("inf"), float("-inf"))
+    if isinstance(value, list):
+        return all(map(is_json, value))
+    if isinstance(value, dict):
+        return all(isinstance(k, str) and is_json(v) for k, v in value.items())
+    return False
