@@ -155,6 +155,25 @@ def vector_of(item: Any) -> Any:
     ]
 
 
+def map_of(item: Any) -> Any:
+    """Annotate a persistent map from strings to ``item``, as ``vector_of`` does a vector."""
+    adapter: list[TypeAdapter[Any]] = []
+
+    def convert(value: Any) -> Any:
+        if isinstance(value, dict):
+            if not adapter:
+                adapter.append(TypeAdapter(item))
+            return pmap({k: adapter[0].validate_python(v) for k, v in value.items()})
+        return value
+
+    return Annotated[
+        PMap[str, Any],
+        InstanceOf[PMap[str, Any]],
+        BeforeValidator(convert),
+        PlainSerializer(thaw),
+    ]
+
+
 Vector = Annotated[
     PVector[Any], InstanceOf[PVector[Any]], BeforeValidator(_to_pvector), PlainSerializer(thaw)
 ]

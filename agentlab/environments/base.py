@@ -25,6 +25,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from agentlab.calls import CallRecord as CallRecord
 from agentlab.errors import EnvironmentContractError
 from agentlab.scenario import Goal, Scenario
 from agentlab.tools.tool import Tool, ToolError, ToolRegistry, check_schema
@@ -57,20 +58,6 @@ class Outcome:
     error: ToolError | None = None
     learned: dict[str, Any] = field(default_factory=dict)
     """Merge patch on the belief."""
-
-
-@dataclass(frozen=True, slots=True)
-class CallRecord:
-    """A finished call, as a goal checker sees it."""
-
-    tool: str
-    arguments: dict[str, Any]
-    result: Json = None
-    error: ToolError | None = None
-    committed: bool = True
-    """Whether it took effect in the world."""
-    faulted: bool = False
-    """Whether a fault was delivered on it."""
 
 
 @dataclass(frozen=True, slots=True)

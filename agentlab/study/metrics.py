@@ -22,10 +22,14 @@ validity and redundancy of a plan (they need the environment); critical paths (s
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
+
+from agentlab.study.stats import Floats, cluster_robust_interval, wilson_interval
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -114,19 +118,25 @@ def normalised_success(runs: pd.DataFrame, by: Sequence[str] = ("arm",)) -> pd.D
     >>> normalised_success(runs)[["success", "ceiling", "normalised", "n_unknown"]].values.round(2)
     array([[0.33, 0.67, 0.5 , 1.  ]])
     """
-    names = ["success", "floor", "ceiling"]
-    values = np.stack([_column(runs, name) for name in names])  # (3, n_runs)
-    unknown = ~np.isnan(values[0]) & np.isnan(values).any(axis=0)
-    values[:, np.isnan(values).any(axis=0)] = np.nan
-    means = [
-        _table(runs, name, v, by, 0.95, proportion=True)
-        for name, v in zip(names, values, strict=True)
-    ]
-    table = means[0][[*by, "success"]].assign(floor=means[1]["floor"], ceiling=means[2]["ceiling"])
-    span = (table["ceiling"] - table["floor"]).replace(0.0, np.nan)
-    counts = means[0][["n_tasks", "n_runs"]]
-    table = table.assign(normalised=(table["success"] - table["floor"]) / span, **counts)
-    return table.assign(n_unknown=_sums(runs, unknown, by))
+    values = np.stack([_column(runs, name) for name in ("success", "floor", "ceiling")])
+    incomplete = np.isnan(values).any(axis=0)  # (n_runs,)
+    unknown = incomplete & ~np.isnan(values[0])
+    values[:, incomplete] = np.nan
+    success, floor, ceiling = (
+        _table(runs, "mean", value, by, 0.95, proportion=True) for value in values
+    )
+    span = ceiling["mean"] - floor["mean"]
+    span = span.where(span.abs() > 1e-9)  # two means equal on paper may differ by rounding
+    cells, codes = _cells(runs, by)
+    return cells.assign(
+        success=success["mean"],
+        floor=floor["mean"],
+        ceiling=ceiling["mean"],
+        normalised=(success["mean"] - floor["mean"]) / span,
+        n_tasks=success["n_tasks"],
+        n_runs=success["n_runs"],
+        n_unknown=np.bincount(codes[unknown], minlength=len(cells)),
+    )
 
 
 def few_faults(
@@ -144,8 +154,11 @@ def few_faults(
     if "fault_rate" in runs:
         runs = runs[_column(runs, "fault_rate") != 0]
     delivered = np.nan_to_num(_column(runs, "faults_delivered"))
-    cells = _cells(runs, by).assign(faults_delivered=_sums(runs, delivered, by))
-    cells = cells.assign(n_runs=_sums(runs, np.ones(len(runs)), by))
+    cells, codes = _cells(runs, by)
+    cells = cells.assign(
+        faults_delivered=np.bincount(codes, weights=delivered, minlength=len(cells)).astype(int),
+        n_runs=np.bincount(codes, minlength=len(cells)),
+    )
     return cells[cells["faults_delivered"] < least].reset_index(drop=True)
 
 
@@ -157,3 +170,201 @@ def warn_few_faults(
     if len(cells):
         message = f"{len(cells)} cells met fewer than {least} faults; run more seeds or tasks:\n"
         warnings.warn(message + cells.to_string(index=False), UserWarning, stacklevel=2)
+
+
+def node_f1(
+    plan: Iterable[Hashable], reference: Iterable[Hashable], *, multiset: bool = True
+) -> float:
+    """F1 of the plan's step labels against the reference's, order ignored.
+
+    Parameters
+    ----------
+    plan, reference : iterables of labels (nodes), or of pairs of labels (edges)
+    multiset : bool
+        Whether a label counts as often as it occurs, or once.
+
+    Returns
+    -------
+    float in [0, 1]; 1 if both are empty
+
+    Examples
+    --------
+    >>> node_f1(["search", "search", "book"], ["search", "book"])
+    0.8
+    >>> node_f1(["search", "search", "book"], ["search", "book"], multiset=False)
+    1.0
+    """
+    found, wanted = (Counter(x if multiset else set(x)) for x in (plan, reference))
+    total = found.total() + wanted.total()
+    return 2 * (found & wanted).total() / total if total else 1.0
+
+
+def edge_f1(
+    plan: Iterable[tuple[Hashable, Hashable]],
+    reference: Iterable[tuple[Hashable, Hashable]],
+    *,
+    multiset: bool = True,
+) -> float:
+    """F1 of directed edges (label before, label after); as `node_f1`, for pairs.
+
+    Examples
+    --------
+    >>> edge_f1([("a", "b"), ("b", "c")], [("a", "b"), ("c", "b")])
+    0.5
+    """
+    return node_f1(plan, reference, multiset=multiset)
+
+
+def normalised_edit_distance(
+    plan: Sequence[Hashable], references: Iterable[Sequence[Hashable]]
+) -> float:
+    """Levenshtein distance over the longer length, minimum over the reference linearisations.
+
+    Returns
+    -------
+    float in [0, 1]
+        0: the plan is one of the references. 1: no step in common with any, in any order.
+
+    Raises
+    ------
+    ValueError
+        Without a reference.
+
+    Examples
+    --------
+    >>> normalised_edit_distance("abc", ["acb", "abcd"])
+    0.25
+    """
+    distances = [_levenshtein(plan, r) / max(len(plan), len(r), 1) for r in references]
+    if not distances:
+        raise ValueError("expected at least one reference linearisation, got none")
+    return min(distances)
+
+
+def parallel_efficiency(critical_path: float, makespan: float) -> float:
+    """CP / M: 1 when nothing but dependencies held the plan up. Seconds; nan if M is 0.
+
+    Examples
+    --------
+    >>> parallel_efficiency(critical_path=6.0, makespan=8.0)
+    0.75
+    """
+    return _per_makespan(critical_path, makespan, "critical_path")
+
+
+def speed_up(durations: Iterable[float], makespan: float) -> float:
+    """Sum of durations over the makespan: 1 is a sequential run without waits. nan if M is 0.
+
+    Examples
+    --------
+    >>> speed_up([4.0, 4.0, 2.0], makespan=5.0)
+    2.0
+    """
+    return _per_makespan(sum(durations), makespan, "sum of durations")
+
+
+def _per_makespan(seconds: float, makespan: float, name: str) -> float:
+    if not (seconds >= 0 and makespan >= 0):
+        raise ValueError(f"expected {name} and makespan >= 0, got {seconds!r} and {makespan!r}")
+    return seconds / makespan if makespan else float("nan")
+
+
+def _levenshtein(a: Sequence[Hashable], b: Sequence[Hashable]) -> int:
+    previous = list(range(len(b) + 1))
+    for i, x in enumerate(a, 1):
+        row = [i]
+        for j, y in enumerate(b, 1):
+            row.append(min(previous[j] + 1, row[-1] + 1, previous[j - 1] + (x != y)))
+        previous = row
+    return previous[-1]
+
+
+def _column(runs: pd.DataFrame, name: str) -> Floats:
+    """Return a column as floats, missing as nan, a fresh array (n_runs,)."""
+    _require(runs, [name])
+    return np.array(runs[name].to_numpy(dtype=np.float64, na_value=np.nan), dtype=np.float64)
+
+
+def _require(runs: pd.DataFrame, names: Iterable[str]) -> None:
+    missing = [name for name in names if name not in runs]
+    if missing:
+        raise ValueError(f"expected columns {missing}, got {[str(c) for c in runs.columns]}")
+
+
+def _recoverable(runs: pd.DataFrame) -> npt.NDArray[np.bool_]:
+    """Mark the runs that met a fault and would have succeeded without: nan compares False."""
+    faulty, twin_solved = _column(runs, "faults_delivered") > 0, _column(runs, "twin_success") >= 1
+    return np.logical_and(faulty, twin_solved)
+
+
+def _cells(runs: pd.DataFrame, by: Sequence[str]) -> tuple[pd.DataFrame, npt.NDArray[np.intp]]:
+    """Return the groups (a row each, in order of appearance) and the row number of every run."""
+    import pandas as pd
+
+    names = [by] if isinstance(by, str) else list(dict.fromkeys(by))
+    _require(runs, names)
+    if not names:
+        return pd.DataFrame(index=[0]), np.zeros(len(runs), dtype=np.intp)
+    grouped = runs.groupby(names, sort=False, dropna=False, observed=True)
+    _, first, codes = np.unique(grouped.ngroup(), return_index=True, return_inverse=True)
+    return runs[names].iloc[first].reset_index(drop=True), codes
+
+
+def _clusters(runs: pd.DataFrame) -> npt.NDArray[np.intp]:
+    """Number the cluster of every run; a scenario without one is its own."""
+    scenarios, tasks = _cells(runs, ["scenario"])
+    if "cluster" not in runs:
+        return tasks
+    alone = runs["scenario"].where(runs["cluster"].isna())  # apart from a cluster of that name
+    _, codes = _cells(runs[["cluster"]].assign(alone=alone), ["cluster", "alone"])
+    first = np.empty(len(scenarios), dtype=np.intp)
+    first[tasks] = codes
+    if (split := first[tasks] != codes).any():
+        names = sorted({str(name) for name in runs["scenario"][split]})
+        raise ValueError(f"expected one cluster a scenario, got several for {names}")
+    return codes
+
+
+def _table(
+    runs: pd.DataFrame,
+    name: str,
+    value: Floats,
+    by: Sequence[str],
+    level: float,
+    *,
+    proportion: bool,
+) -> pd.DataFrame:
+    """Average ``value`` (n_runs,; nan is left out) within tasks, then over the tasks of a cell."""
+    import pandas as pd
+
+    known = ~np.isnan(value)
+    if proportion and (odd := value[(value < 0) | (value > 1)]).size:
+        raise ValueError(f"expected values in [0, 1] for {name}, got {odd[0]!r}")
+    cells, cell = _cells(runs, by)
+    clusters = _clusters(runs)
+    tasks, task = _cells(runs, [*cells.columns, "scenario"])
+    n_runs = np.bincount(task[known], minlength=len(tasks))  # (n_tasks,)
+    sums = np.bincount(task[known], weights=value[known], minlength=len(tasks))
+    cell_of, cluster_of = np.empty((2, len(tasks)), dtype=np.intp)
+    cell_of[task], cluster_of[task] = cell, clusters
+    rows = []
+    for number in range(len(cells)):
+        chosen = (cell_of == number) & (n_runs > 0)
+        means = sums[chosen] / n_runs[chosen]
+        row = _estimate(means, cluster_of[chosen], level, proportion=proportion)
+        counts = (means.size, np.unique(cluster_of[chosen]).size, int(n_runs[chosen].sum()))
+        rows.append((*row, *counts))
+    columns = [name, "low", "high", "n_tasks", "n_clusters", "n_runs"]
+    return pd.concat([cells, pd.DataFrame(rows, columns=columns)], axis=1)
+
+
+def _estimate(
+    means: Floats, clusters: npt.NDArray[np.intp], level: float, *, proportion: bool
+) -> tuple[float, float, float]:
+    interval = cluster_robust_interval(means, clusters.tolist(), level)
+    if not proportion:
+        return interval.mean, interval.low, interval.high
+    if interval.se == 0:  # all alike: the t interval would claim certainty
+        low, high = wilson_interval(means.sum(), means.size, level)
+        return interval.mean, float(low), float(high)
+    return interval.mean, *np.clip([interval.low, interval.high], 0.0, 1.0).tolist()

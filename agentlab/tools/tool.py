@@ -18,6 +18,7 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Any, get_type_hints
 
+from agentlab.calls import ToolError as ToolError
 from agentlab.errors import ConfigError, UnknownNameError
 from agentlab.values import Json, Value, canonical
 
@@ -32,19 +33,6 @@ class Effect(StrEnum):
 
 
 REPEATABLE = frozenset({Effect.READ, Effect.IDEMPOTENT})
-
-
-class ToolError(Value):
-    """Why a call failed, as the agent sees it."""
-
-    code: str
-    """Machine-readable: "unavailable", "timeout", "rate_limit", "bad_arguments", "denied", ..."""
-    message: str
-    permanent: bool = False
-    """True when the tool says that calling again cannot help."""
-
-    def __str__(self) -> str:
-        return f"{self.code}: {self.message}"
 
 
 @dataclass(frozen=True, slots=True)

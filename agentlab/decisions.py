@@ -1,0 +1,96 @@
+"""What minds decide: intent, reflection, and what to do with a plan that met trouble."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any
+
+from pydantic import Field
+
+from agentlab.plans.task_plan import TaskPlan
+from agentlab.values import Value
+
+
+class IntentResult(Value):
+    """What the user wants, and what to do next."""
+
+    intent: str = ""
+    confidence: float = Field(default=0.0, ge=0, le=1)
+    action: str = "continue_chat"
+    need_rag: bool = False
+    rag_reason: str = ""
+    rag_keywords: tuple[str, ...] = ()
+    sub_agent_id: str | None = None
+    tool_name: str | None = None
+    tool_params: dict[str, Any] = {}
+
+
+class ReflectionResult(Value):
+    """How the execution of a plan went."""
+
+    analysis: str
+    goal_achieved: bool
+    need_replan: bool = False
+    replan_reason: str = ""
+    suggestions: tuple[str, ...] = ()
+
+
+class TriggerPoint(StrEnum):
+    """When a strategy is asked."""
+
+    AFTER_STEP = "after_step"
+    EVENT = "event"
+    PHASE_END = "phase_end"
+    PLAN_END = "plan_end"
+    PLANNING_FAILED = "planning_failed"
+
+
+class Trigger(Value):
+    """Why a strategy wants a decision."""
+
+    point: TriggerPoint
+    reason: str
+    step_id: str | None = None
+
+
+class ReplanAction(StrEnum):
+    """What to do: nothing, the step again, a new rest, a new plan, or stop."""
+
+    CONTINUE = "CONTINUE"
+    RETRY = "RETRY"
+    REPLAN_REMAINING = "REPLAN_REMAINING"
+    REPLAN_FULL = "REPLAN_FULL"
+    ABORT = "ABORT"
+
+
+REPLANS = frozenset({ReplanAction.REPLAN_REMAINING, ReplanAction.REPLAN_FULL})
+
+
+class ReplanDecision(Value):
+    """A strategy's decision, with its reasoning in the open."""
+
+    action: ReplanAction
+    reasoning: str = ""
+    step_id: str | None = None
+    """The step to RETRY."""
+    wait: float = Field(default=0.0, ge=0)
+    """Simulated seconds to wait before a RETRY."""
+    steps_to_cancel: tuple[int, ...] = ()
+    """Indices that REPLAN_REMAINING cancels; empty: all that are pending."""
+    new_context_hints: tuple[str, ...] = ()
+    confidence: float = Field(default=1.0, ge=0, le=1)
+    correction: dict[str, Any] = {}
+    """Merge patch on the belief: what a privileged trigger knows to be true."""
+    spent: str | None = None
+    """The budget that turned this decision into what it is; None: none did."""
+
+
+class ReplanRecord(Value):
+    """One accepted replan, for the history."""
+
+    at: float
+    """Simulated seconds."""
+    visit: int
+    decision: ReplanDecision
+    before: TaskPlan
+    after: TaskPlan

@@ -1,0 +1,1 @@
+"""Plans: steps with data flow between them, and their graph."""

@@ -1,0 +1,228 @@
+"""Data flow between steps: ``${STEP.PATH}`` in a parameter string.
+
+STEP is a step id (or an index, rewritten to the id when the plan is parsed) and PATH a JMESPath
+into that step's result; ``${STEP}`` alone is the whole result. A string that is one whole
+reference keeps the value's type; inside longer text the value is interpolated. ``$${`` stands for
+a literal ``${``. The scanner matches braces and skips quoted text, since JMESPath uses both. What
+is substituted is never scanned again. A null does not resolve.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from agentlab.errors import ReferenceError_
+from agentlab.values import Json, canonical
+
+STEP_ID = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
+_HEAD = re.compile(r"(\d+|[A-Za-z_][A-Za-z0-9_-]*)")
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """One ``${step.path}``."""
+
+    step: str
+    """Step id, or an index as digits."""
+    path: str
+    """JMESPath into the result; empty: all of it."""
+
+    def __str__(self) -> str:
+        dot = "" if not self.path or self.path.startswith("[") else "."
+        return f"${{{self.step}{dot}{self.path}}}"
+
+
+Part = str | Reference
+
+
+@lru_cache(maxsize=8192)
+def parse(text: str) -> tuple[Part, ...]:
+    """Split a parameter string into literal text and references.
+
+    Raises
+    ------
+    ReferenceError_
+        A reference has no closing brace, no step, or a path that is no JMESPath.
+
+    Examples
+    --------
+    >>> parse("to ${find.flights[0].id}, $${5}")
+    ('to ', Reference(step='find', path='flights[0].id'), ', ${5}')
+    """
+    parts: list[Part] = []
+    literal, position = "", 0
+    while (start := text.find("${", position)) >= 0:
+        if start > 0 and text[start - 1] == "$" and start - 1 >= position:
+            literal += text[position : start - 1] + "${"
+            position = start + 2
+            continue
+        literal += text[position:start]
+        end = _closing(text, start + 2)
+        if literal:
+            parts.append(literal)
+            literal = ""
+        parts.append(_reference(text[start + 2 : end], text))
+        position = end + 1
+    literal += text[position:]
+    if literal or not parts:
+        parts.append(literal)
+    return tuple(parts)
+
+
+def _closing(text: str, position: int) -> int:
+    depth, quote = 1, ""
+    while position < len(text):
+        character = text[position]
+        if quote:
+            if character == "\\":
+                position += 1
+            elif character == quote:
+                quote = ""
+        elif character in "'\"`":
+            quote = character
+        elif character == "{":
+            depth += 1
+        elif character == "}":
+            depth -= 1
+            if depth == 0:
+                return position
+        position += 1
+    raise ReferenceError_(f"{text!r}: '${{' without its '}}'; write '$${{' for a literal '${{'")
+
+
+def _reference(inside: str, text: str) -> Reference:
+    inside = inside.strip()
+    head = _HEAD.match(inside)
+    rest = inside[head.end() :] if head else ""
+    if head is None or (rest and rest[0] not in ".["):
+        raise ReferenceError_(
+            f"{text!r}: expected '${{STEP.PATH}}' with a step id or index, got '${{{inside}}}'"
+        )
+    path = rest[1:] if rest.startswith(".") else rest
+    if path or rest:
+        compile_path(path, text)
+    return Reference(head.group(), path)
+
+
+@lru_cache(maxsize=8192)
+def compile_path(path: str, text: str = "") -> Any:
+    """Compile a JMESPath.
+
+    Raises
+    ------
+    ReferenceError_
+        It is none.
+    """
+    import jmespath
+    from jmespath.exceptions import JMESPathError
+
+    try:
+        return jmespath.compile(path)
+    except JMESPathError as e:
+        reason = str(e).splitlines()[0]
+        raise ReferenceError_(f"{text or path!r}: {path!r} is no JMESPath: {reason}") from e
+
+
+def references(value: Json) -> Iterator[Reference]:
+    """Yield every reference in a parameter value, in order of appearance."""
+    if isinstance(value, str):
+        if "${" in value:
+            yield from (part for part in parse(value) if isinstance(part, Reference))
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from references(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from references(item)
+
+
+def rename(value: Json, new_name: Callable[[str], str]) -> Json:
+    """Return ``value`` with the step of every reference renamed.
+
+    Examples
+    --------
+    >>> rename({"id": "${0.a} $${0}"}, lambda step: "find" if step == "0" else step)
+    {'id': '${find.a} $${0}'}
+    """
+    if isinstance(value, str):
+        if "${" not in value:
+            return value
+        return "".join(
+            str(Reference(new_name(p.step), p.path))
+            if isinstance(p, Reference)
+            else p.replace("${", "$${")
+            for p in parse(value)
+        )
+    if isinstance(value, dict):
+        return {key: rename(item, new_name) for key, item in value.items()}
+    if isinstance(value, list):
+        return [rename(item, new_name) for item in value]
+    return value
+
+
+def resolve(value: Json, results: Mapping[str, Json]) -> Json:
+    """Return ``value`` with every reference replaced by what it points to.
+
+    Parameters
+    ----------
+    value : JSON
+        Parameters of a step, or an answer template.
+    results : mapping
+        Step id to completed result.
+
+    Raises
+    ------
+    ReferenceError_
+        A step has no result, or its path gives null: the message lists the keys that exist.
+    """
+    if isinstance(value, str):
+        if "${" not in value:
+            return value
+        parts = parse(value)
+        if len(parts) == 1 and isinstance(parts[0], Reference):
+            return lookup(parts[0], results)
+        return "".join(_text(lookup(p, results)) if isinstance(p, Reference) else p for p in parts)
+    if isinstance(value, dict):
+        return {key: resolve(item, results) for key, item in value.items()}
+    if isinstance(value, list):
+        return [resolve(item, results) for item in value]
+    return value
+
+
+def lookup(reference: Reference, results: Mapping[str, Json]) -> Json:
+    """Return the value a reference points to (see ``resolve``)."""
+    if reference.step not in results:
+        have = ", ".join(sorted(results)) or "none"
+        raise ReferenceError_(
+            f"{reference} does not resolve: step {reference.step!r} has no result; "
+            f"steps with a result: {have}"
+        )
+    result = results[reference.step]
+    if not reference.path:
+        value = result
+    else:
+        from jmespath.exceptions import JMESPathError
+
+        try:
+            value = compile_path(reference.path).search(result)
+        except JMESPathError as e:
+            raise ReferenceError_(f"{reference} does not resolve: {e}") from e
+    if value is None:
+        raise ReferenceError_(f"{reference} does not resolve: {_shape(result)}")
+    return value
+
+
+def _shape(result: Json) -> str:
+    if isinstance(result, dict):
+        return f"the result has the keys {', '.join(sorted(result)) or 'none'}"
+    if isinstance(result, list):
+        return f"the result is a list of {len(result)}"
+    return f"the result is {str(result)[:60]!r}"
+
+
+def _text(value: Json) -> str:
+    return value if isinstance(value, str) else canonical(value)

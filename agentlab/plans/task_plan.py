@@ -1,0 +1,431 @@
+"""``TaskPlan`` and ``TaskStep``: the plan as data, parsed and edited.
+
+Indices and references are resolved once, when a plan is parsed, into step ids: slugs that are
+unique over the run. After that only ids count; ``step_index`` is where a step stands. A step is
+settled when it is completed, failed or skipped. Settled steps cannot be edited.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable, Sequence
+from enum import StrEnum
+from typing import Any
+
+from pydantic import Field, ValidationError
+
+from agentlab.errors import PlanEditError, PlanParseError, ReferenceError_, UnknownNameError
+from agentlab.plans.references import STEP_ID, references, rename
+from agentlab.values import Document, Json, Value, digest
+
+
+class ActionType(StrEnum):
+    """How a step is carried out (the kinds that ship; the registry of actions is open)."""
+
+    CALL_TOOL = "call_tool"
+    CALL_SUB_AGENT = "call_sub_agent"
+    RAG_QUERY = "rag_query"
+    LLM_GENERATE = "llm_generate"
+    MCP_CALL = "mcp_call"
+    AGGREGATE = "aggregate"
+
+
+class StepStatus(StrEnum):
+    """Where a step stands."""
+
+    PENDING = "pending"
+    RUNNING = "running"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+    INTERRUPTED = "interrupted"
+
+
+SETTLED = frozenset({StepStatus.COMPLETED, StepStatus.FAILED, StepStatus.SKIPPED})
+
+
+class PlanStatus(StrEnum):
+    """Where a plan stands."""
+
+    CREATED = "created"
+    EXECUTING = "executing"
+    COMPLETED = "completed"
+    REPLANNING = "replanning"
+    FAILED = "failed"
+    ABORTED = "aborted"
+
+
+class InterruptionContext(Value):
+    """Why a step was interrupted."""
+
+    reason: str
+
+
+class TaskStep(Value):
+    """One step of a plan."""
+
+    step_index: int = Field(default=0, ge=0)
+    step_id: str = ""
+    name: str = ""
+    description: str = ""
+    action_type: str = ActionType.CALL_TOOL.value
+    target_resource: str = ""
+    parameters: Document = {}
+    dependencies: tuple[str, ...] = ()
+    """Ids of the steps that must be completed before."""
+    importance: float = Field(default=0.5, ge=0, le=1)
+    skippable: bool = False
+    status: StepStatus = StepStatus.PENDING
+    result: Json = None
+    error: str | None = None
+    expectation: Document | str | None = None
+    """A JSON Schema of the result or a JMESPath predicate; None: the tool's response schema."""
+    interruption_context: InterruptionContext | None = None
+
+    @property
+    def settled(self) -> bool:
+        """True when it is completed, failed or skipped."""
+        return self.status in SETTLED
+
+    @property
+    def label(self) -> str:
+        """What it does, in a word: its target, else its action type."""
+        return self.target_resource or self.action_type
+
+
+class TaskPlan(Value):
+    """A plan: steps in a topological order, and the answer they lead to."""
+
+    plan_id: str = "plan-0"
+    user_intent: str = ""
+    intent_analysis: str = ""
+    summary: str = ""
+    complexity: int = Field(default=1, ge=1, le=10)
+    steps: tuple[TaskStep, ...] = ()
+    status: PlanStatus = PlanStatus.CREATED
+    replan_count: int = Field(default=0, ge=0)
+    answer: str | None = None
+    """A template over references, resolved at the end of the run."""
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    def step(self, step_id: str | int) -> TaskStep:
+        """Return a step by id or index.
+
+        Raises
+        ------
+        UnknownNameError
+            There is none.
+        """
+        for step in self.steps:
+            if step_id == step.step_id or step_id == step.step_index:
+                return step
+        raise UnknownNameError("step", str(step_id), [s.step_id for s in self.steps])
+
+    @property
+    def remaining(self) -> tuple[TaskStep, ...]:
+        """The steps that are not settled."""
+        return tuple(s for s in self.steps if s.status not in SETTLED)
+
+    @property
+    def current_index(self) -> int:
+        """Index of the first step that is not settled; the plan's length when all are."""
+        return next((s.step_index for s in self.steps if s.status not in SETTLED), len(self.steps))
+
+    def with_step(self, step_id: str, **changes: Any) -> TaskPlan:
+        """Return the plan with fields of one step changed, whatever its status (for the loop)."""
+        index = self.step(step_id).step_index
+        changed = self.steps[index].replace(**changes)
+        return self.with_steps((*self.steps[:index], changed, *self.steps[index + 1 :]))
+
+    def with_steps(self, steps: Iterable[TaskStep]) -> TaskPlan:
+        """Return the plan with these steps; indices are numbered anew where they are off."""
+        numbered = tuple(
+            s if s.step_index == i else s.replace(step_index=i) for i, s in enumerate(steps)
+        )
+        return _with_steps(self, numbered)
+
+    def without(self, step_id: str, *, cascade: bool = False) -> TaskPlan:
+        """Return the plan without a step.
+
+        Parameters
+        ----------
+        step_id : str
+            The step to take out.
+        cascade : bool
+            Take out the steps that depend on it, too.
+
+        Raises
+        ------
+        PlanEditError
+            The step is settled or under way, or others depend on it and ``cascade`` is False.
+        """
+        gone = {self.editable(step_id).step_id}
+        for step in self.steps:
+            if gone & set(step.dependencies):
+                if not cascade:
+                    raise PlanEditError(
+                        f"step {step.step_id!r} depends on {step_id!r}; "
+                        "pass cascade=True to take out both"
+                    )
+                gone.add(self.editable(step.step_id).step_id)
+        return self.with_steps(s for s in self.steps if s.step_id not in gone)
+
+    def edit(self, step_id: str, **changes: Any) -> TaskPlan:
+        """Return the plan with fields of a step that is not settled changed.
+
+        Dependencies follow the references in changed parameters.
+
+        Raises
+        ------
+        PlanEditError
+            The step is settled or under way, or the edited plan is not valid.
+        """
+        step = self.editable(step_id)
+        if "step_id" in changes and changes["step_id"] != step_id:
+            raise PlanEditError("a step keeps its id; insert a new step instead")
+        if "parameters" in changes and "dependencies" not in changes:
+            extra = [r.step for r in references(changes["parameters"])]
+            ids = {s.step_id for s in self.steps}
+            both = dict.fromkeys((*step.dependencies, *(i for i in extra if i in ids)))
+            changes["dependencies"] = tuple(both)
+        try:
+            changed = step.replace(**changes)
+        except ValidationError as e:
+            from agentlab.scenario import explain
+
+            raise PlanEditError(f"step {step_id!r}: {explain(e)}") from e
+        return self._checked(changed if s.step_id == step_id else s for s in self.steps)
+
+    def insert(self, step: TaskStep, at: int | None = None) -> TaskPlan:
+        """Return the plan with a step put in before index ``at`` (default: the end).
+
+        Raises
+        ------
+        PlanEditError
+            The id is taken or no slug, or the plan would not be valid.
+        """
+        at = len(self.steps) if at is None else at
+        return self._checked((*self.steps[:at], step, *self.steps[at:]))
+
+    def editable(self, step_id: str) -> TaskStep:
+        """Return a step that may still be edited."""
+        step = self.step(step_id)
+        if step.status in SETTLED or step.status == StepStatus.RUNNING:
+            raise PlanEditError(f"step {step_id!r} is {step.status} and cannot be edited")
+        return step
+
+    def _checked(self, steps: Iterable[TaskStep]) -> TaskPlan:
+        done = [r.step for s in self.steps if s.settled for r in references(s.parameters)]
+        known = {d for d in done} | {s.step_id for s in self.steps}
+        try:
+            return self.with_steps(ordered(tuple(steps), known))
+        except PlanParseError as e:
+            raise PlanEditError(f"the edited plan is not valid: {'; '.join(e.violations)}") from e
+
+    def signature(self) -> str:
+        """Return what the remaining plan does, ids ignored: two plans alike have one signature."""
+        remaining = self.remaining
+        number = {s.step_id: f"step_{i}" for i, s in enumerate(remaining)}
+
+        def name(step: str) -> str:
+            return number.get(step, step)
+
+        return digest(
+            [[s.action_type, s.target_resource, rename(s.parameters, name)] for s in remaining]
+        )
+
+
+def _with_steps(plan: TaskPlan, steps: tuple[TaskStep, ...]) -> TaskPlan:
+    """Share everything but the steps; they are validated already, so nothing is validated."""
+    values = dict(plan.__dict__)
+    values.pop("_digest", None)
+    values["steps"] = steps
+    new = TaskPlan.model_construct(plan.__pydantic_fields_set__ | {"steps"})
+    object.__setattr__(new, "__dict__", values)
+    return new
+
+
+class StepReply(Value):
+    """A step as a planner's reply spells it."""
+
+    name: str = Field(min_length=1)
+    description: str = ""
+    action_type: str
+    target_resource: str = ""
+    parameters: dict[str, Any] = {}
+    dependencies: list[int | str] = []
+    importance: float = Field(default=0.5, ge=0, le=1)
+    skippable: bool = False
+    step_id: str | None = None
+    expectation: dict[str, Any] | str | None = None
+
+
+class PlanReply(Value):
+    """A plan as a planner's reply spells it: the JSON form that a prompt asks for."""
+
+    user_intent: str = ""
+    intent_analysis: str = ""
+    summary: str = ""
+    complexity: int = Field(default=1, ge=1, le=10)
+    steps: list[StepReply] = []
+    answer: str | None = None
+
+
+def parse_plan(
+    reply: Json,
+    *,
+    plan_id: str = "plan-0",
+    taken: Collection[str] = (),
+    known: Collection[str] = (),
+    check: Callable[[TaskStep], Sequence[str]] = lambda step: (),
+) -> TaskPlan:
+    """Parse a planner's reply into a plan.
+
+    Parameters
+    ----------
+    reply : JSON object
+        See ``PlanReply``. Dependencies and references are indices into its steps, or step ids.
+    plan_id : str
+        Id of the plan.
+    taken : collection of str
+        Step ids the run has used; new steps get others.
+    known : collection of str
+        Step ids with a result, which references may name.
+    check : callable
+        Returns what is wrong with a step's action type and target.
+
+    Returns
+    -------
+    TaskPlan
+        Steps sorted topologically, stable.
+
+    Raises
+    ------
+    PlanParseError
+        Lists every violation: field out of range, unknown action or target, dangling or cyclic
+        dependency.
+    """
+    try:
+        parsed = PlanReply.model_validate(reply)
+    except ValidationError as e:
+        raise PlanParseError(
+            [f"{'.'.join(map(str, i['loc'])) or '(reply)'}: {i['msg']}" for i in e.errors()]
+        ) from e
+    ids = _step_ids(parsed.steps, taken)
+    by_name = {r.step_id: i for r, i in zip(parsed.steps, ids, strict=True) if r.step_id}
+
+    def name(step: str | int) -> str:
+        if str(step).isdigit():
+            index = int(step)
+            return ids[index] if index < len(ids) else str(step)
+        return by_name.get(str(step), str(step))
+
+    violations: list[str] = []
+    steps = []
+    for index, item in enumerate(parsed.steps):
+        try:
+            step = _parsed_step(index, item, ids, name)
+            violations += [f"step {step.step_id!r}: {text}" for text in check(step)]
+            steps.append(step)
+        except ReferenceError_ as e:
+            violations.append(f"step {ids[index]!r}: {e}")
+    answer = parsed.answer
+    try:
+        answer = answer if answer is None else rename(answer, name)
+        unknown = {r.step for r in references(answer)} - {*ids, *known}
+        violations += [f"answer: refers to unknown step {u!r}" for u in sorted(unknown)]
+    except ReferenceError_ as e:
+        violations.append(f"answer: {e}")
+    if violations:
+        raise PlanParseError(violations)
+    fields = parsed.model_dump(exclude={"steps", "answer"}, by_alias=False)
+    plan = TaskPlan(plan_id=plan_id, answer=answer, **fields)
+    return plan.with_steps(ordered(steps, known))
+
+
+def _parsed_step(
+    index: int, item: StepReply, ids: Sequence[str], name: Callable[[Any], str]
+) -> TaskStep:
+    parameters = rename(item.parameters, name)
+    used = [r.step for r in references(parameters) if r.step in ids]
+    dependencies = tuple(dict.fromkeys([name(d) for d in item.dependencies] + used))
+    fields = item.model_dump(
+        exclude={"step_id", "dependencies", "parameters"}, exclude_none=True, by_alias=False
+    )
+    return TaskStep(
+        step_index=index,
+        step_id=ids[index],
+        parameters=parameters,
+        dependencies=dependencies,
+        **fields,
+    )
+
+
+def _step_ids(steps: Sequence[StepReply], taken: Collection[str]) -> list[str]:
+    used = set(taken)
+    ids = []
+    for index, step in enumerate(steps):
+        slug = re.sub(r"[^A-Za-z0-9_-]+", "_", step.step_id or step.name).strip("_")
+        if not STEP_ID.fullmatch(slug):
+            slug = f"step_{index}" if not slug else f"step_{slug}"
+        ids.append(fresh_id(slug, used))
+        used.add(ids[-1])
+    return ids
+
+
+def fresh_id(slug: str, taken: Collection[str]) -> str:
+    """Return ``slug``, or ``slug_2``, ``slug_3``, ... when it is taken."""
+    if slug not in taken:
+        return slug
+    number = 2
+    while f"{slug}_{number}" in taken:
+        number += 1
+    return f"{slug}_{number}"
+
+
+def ordered(steps: Sequence[TaskStep], known: Collection[str] = ()) -> tuple[TaskStep, ...]:
+    """Return the steps in a stable topological order, numbered.
+
+    Parameters
+    ----------
+    steps : sequence of TaskStep
+        In any order.
+    known : collection of str
+        Step ids with a result that references may name, beside the steps themselves.
+
+    Raises
+    ------
+    PlanParseError
+        Lists every violation: id no slug or twice, dangling dependency or reference, cycle.
+    """
+    violations = []
+    ids = [s.step_id for s in steps]
+    position = {i: n for n, i in enumerate(ids)}
+    for step in steps:
+        if not STEP_ID.fullmatch(step.step_id):
+            violations.append(f"step id {step.step_id!r} is no slug ([A-Za-z_][A-Za-z0-9_-]*)")
+        if ids.count(step.step_id) > 1:
+            violations.append(f"step id {step.step_id!r} occurs more than once")
+        for other in step.dependencies:
+            if other not in position and other not in known:
+                violations.append(f"step {step.step_id!r}: depends on unknown step {other!r}")
+        for reference in references(step.parameters):
+            if reference.step not in position and reference.step not in known:
+                violations.append(f"step {step.step_id!r}: {reference} names no known step")
+    if violations:
+        raise PlanParseError(violations)
+    waiting = {s.step_id: {d for d in s.dependencies if d in position} for s in steps}
+    order: list[TaskStep] = []
+    while waiting:
+        ready = next((i for i in ids if i in waiting and not waiting[i]), None)
+        if ready is None:
+            raise PlanParseError([f"cyclic dependency among {', '.join(sorted(waiting))}"])
+        del waiting[ready]
+        for others in waiting.values():
+            others.discard(ready)
+        step = steps[position[ready]]
+        index = len(order)
+        order.append(step if step.step_index == index else step.replace(step_index=index))
+    return tuple(order)

@@ -1,0 +1,190 @@
+"""The state of a run: one immutable object with all that a run knows.
+
+Field names are the seeds' keys in snake_case; in JSON they have the seeds' own spelling. The world
+rides in the state, so a checkpoint is a reference and a fork is free and exact. Sequences and maps
+that grow are persistent vectors and maps: ``state.replace`` shares them.
+"""
+
+from __future__ import annotations
+
+from pydantic import Field
+from pyrsistent import pmap, pvector
+
+from agentlab.calls import CallRecord
+from agentlab.config import AgentConfig, ModelSettings
+from agentlab.decisions import ReflectionResult, ReplanDecision, ReplanRecord, Trigger
+from agentlab.events import ContextChangeEvent
+from agentlab.plans.task_plan import StepStatus, TaskPlan
+from agentlab.scenario import FaultKind, FaultPlan, Persistence, Visibility
+from agentlab.values import Document, Json, Map, Value, Vector, map_of, vector_of
+
+# What ``next_action`` may say after planning, execution and reflection.
+EXECUTE_NEXT_TASK = "execute_next_task"
+REFLECT = "reflect"
+REPLAN = "replan"
+FINAL_RESPONSE = "final_response"
+
+
+class TaskResult(Value):
+    """One attempt of one step, in the order in which they ended."""
+
+    step_id: str
+    name: str = ""
+    status: StepStatus
+    result: Json = None
+    error: str | None = None
+    attempt: int = 0
+
+
+class Failure(Value):
+    """How often a call failed in a way; planners go round what failed."""
+
+    tool: str
+    arguments: str
+    """Digest of the arguments."""
+    code: str
+    count: int = 1
+    permanent: bool = False
+
+
+class Fault(Value):
+    """A fault: drawn when a call is submitted, delivered when it finishes."""
+
+    kind: FaultKind
+    persistence: Persistence = Persistence.TRANSIENT
+    visibility: Visibility = Visibility.ANNOUNCED
+    source: str = "rate"
+    """Who ordered it: "rate", "target", "outage", "standing" or "event"."""
+    draw: float = 0.0
+    """Draw in [0, 1) that details follow from."""
+    until: float | None = None
+    """Simulated time to which it stands; None with persistence "until": not yet known."""
+
+
+class DeliveredFault(Value):
+    """A fault that struck."""
+
+    fault: Fault
+    tool: str
+    arguments: str
+    """Digest of the arguments."""
+    occurrence: int = 0
+    step_id: str | None = None
+    at: float = 0.0
+    """Simulated seconds."""
+    committed: bool = False
+    """Whether the call took effect all the same."""
+    truth: Document = {}
+    """Merge patch on the belief that an undisturbed call would have taught."""
+
+
+class UnderWay(Value):
+    """A step being carried out: what must be known to finish it."""
+
+    step_id: str
+    action_type: str
+    attempt: int
+    submission: int
+    """Number of the submission in the run: breaks ties."""
+    tool: str = ""
+    arguments: Document = {}
+    started: float = 0.0
+    finishes: float = 0.0
+    holds: tuple[str, ...] = ()
+    fault: Fault | None = None
+    occurrence: int = 0
+    refused: Json = None
+    """The error of a call that was refused when it started."""
+
+
+class State(Value):
+    """All that a run knows."""
+
+    # who and what
+    agent_id: str = ""
+    user_id: str = ""
+    session_id: str = ""
+    user_input: str = ""
+    agent_config: AgentConfig | None = None
+    llm_model_config: ModelSettings | None = None
+    dataset_list: tuple[str, ...] = ()
+    retrieval_config: Document = {}
+    messages: Vector = Field(default_factory=pvector)
+
+    # the loop (the seed's keys)
+    planning_mode: bool = True
+    task_plan: TaskPlan | None = None
+    current_task_index: int = 0
+    task_results: vector_of(TaskResult) = Field(default_factory=pvector)  # type: ignore[valid-type]
+    reflection: ReflectionResult | None = None
+    need_replan: bool = False
+    max_task_iterations: int = Field(default=20, ge=0)
+    loop_count: int = Field(default=0, ge=0)
+    max_loops: int = Field(default=3, ge=0)
+    next_action: str = ""
+    final_response: str | None = None
+    error: str | None = None
+
+    # beyond the seed
+    answer: Json = None
+    results: Map = Field(default_factory=pmap)
+    """Step id to completed result, over all plans of the run."""
+    attempts: Map = Field(default_factory=pmap)
+    """Step id to the number of its executions."""
+    replan_history: vector_of(ReplanRecord) = Field(  # type: ignore[valid-type]
+        default_factory=pvector
+    )
+    trigger: Trigger | None = None
+    """Why reflection is asked; None: the plan is at its end."""
+    last_decision: ReplanDecision | None = None
+    forced_decision: ReplanDecision | None = None
+    """A decision put in by a person or a fork; the next reflection takes it."""
+    failures: vector_of(Failure) = Field(default_factory=pvector)  # type: ignore[valid-type]
+    guard: Map = Field(default_factory=pmap)
+    """Signature of (remaining plan, belief, failures) to how often a replan led there."""
+    stopped_by: str | None = None
+    """What ended the run before its plan did: a budget, "abort", "no_progress", "no_plan"."""
+    events: vector_of(ContextChangeEvent) = Field(  # type: ignore[valid-type]
+        default_factory=pvector
+    )
+
+    # counters (charges against the budget)
+    visit: int = 0
+    executions: int = 0
+    tool_calls: int = 0
+    lm_tokens: int = 0
+    submissions: int = 0
+    plans: int = 0
+
+    # the simulated world and time
+    seed: int = 0
+    scenario_id: str = ""
+    now: float = 0.0
+    """Simulated seconds."""
+    initial: Document = {}
+    world: Document = {}
+    belief: Document = {}
+    calls: vector_of(CallRecord) = Field(default_factory=pvector)  # type: ignore[valid-type]
+    under_way: vector_of(UnderWay) = Field(default_factory=pvector)  # type: ignore[valid-type]
+    not_before: Map = Field(default_factory=pmap)
+    """Step id to the simulated time before which its retry does not start."""
+
+    # faults
+    fault_plan: FaultPlan = FaultPlan()
+    occurrences: Map = Field(default_factory=pmap)
+    """"tool:digest of arguments" to how often that call was submitted."""
+    standing: map_of(Fault) = Field(default_factory=pmap)  # type: ignore[valid-type]
+    """Tool to the fault that stands on it."""
+    delivered: vector_of(DeliveredFault) = Field(  # type: ignore[valid-type]
+        default_factory=pvector
+    )
+    world_events_done: tuple[str, ...] = ()
+
+    @property
+    def side_effects(self) -> tuple[str, ...]:
+        """What stands in the world by the agent's doing, as it knows: one line a completed call."""
+        from agentlab.calls import call_text
+
+        return tuple(
+            call_text(c.tool, c.arguments) for c in self.calls if c.error is None and c.committed
+        )

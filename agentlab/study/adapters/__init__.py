@@ -1,0 +1,1 @@
+"""Worlds that nobody here wrote, behind the contract of ``agentlab.environments.base``."""

@@ -1,0 +1,90 @@
+"""The recorder: spans as they happen, nested by a context-local stack.
+
+A recorder belongs to one run (or to a lab whose nodes are called by hand). The stack is a context
+variable, so spans nest rightly under threads that were given their context.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextvars import ContextVar, Token
+from types import TracebackType
+from typing import Any
+
+from agentlab.trace.span import Span
+
+_current: ContextVar[Span | None] = ContextVar("agentlab_span", default=None)
+
+Sink = Callable[[Span], None]
+"""Called with each span when it ends."""
+
+
+class Recorder:
+    """Collects spans in the order in which they started.
+
+    Parameters
+    ----------
+    sinks : tuple of callables
+        Each is called with a span when it ends.
+    """
+
+    def __init__(self, sinks: tuple[Sink, ...] = ()) -> None:
+        self.spans: list[Span] = []
+        self.sinks = sinks
+        self._epoch = time.time() - time.perf_counter()
+
+    def span(
+        self, kind: str, name: str, *, visit: int = 0, step_id: str = "", attempt: int = 0,
+        input: Any = None, now: float = 0.0,
+    ) -> OpenSpan:  # fmt: skip
+        """Open a span; use it in a ``with`` statement and set its output there."""
+        parent = _current.get()
+        span = Span(
+            len(self.spans) + 1, parent.span_id if parent is not None else 0, kind, name, visit,
+            step_id, attempt, input, now, self._epoch + time.perf_counter(),
+        )  # fmt: skip
+        self.spans.append(span)
+        return OpenSpan(self, span)
+
+    def mark(
+        self, kind: str, name: str, *, visit: int = 0, step_id: str = "", attempt: int = 0,
+        input: Any = None, output: Any = None, now: float = 0.0,
+    ) -> Span:  # fmt: skip
+        """Record something that takes no time."""
+        with self.span(
+            kind, name, visit=visit, step_id=step_id, attempt=attempt, input=input, now=now
+        ) as span:
+            span.output = output
+        return span
+
+    def of_kind(self, kind: str) -> list[Span]:
+        """Return the spans of a kind, in the order in which they started."""
+        return [s for s in self.spans if s.kind == kind]
+
+
+class OpenSpan:
+    """The context manager of a span under way."""
+
+    __slots__ = ("_recorder", "_token", "span")
+
+    def __init__(self, recorder: Recorder, span: Span) -> None:
+        self._recorder, self.span = recorder, span
+        self._token: Token[Span | None] | None = None
+
+    def __enter__(self) -> Span:
+        self._token = _current.set(self.span)
+        return self.span
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:  # fmt: skip
+        recorder, span = self._recorder, self.span
+        span.seconds = recorder._epoch + time.perf_counter() - span.started
+        if error is not None and span.error is None:
+            span.error = f"{type(error).__name__}: {error}"
+        if self._token is not None:
+            _current.reset(self._token)
+        for sink in recorder.sinks:
+            sink(span)
