@@ -66,7 +66,7 @@ def fault_for(state: State, tool: str, arguments: Json, key: str, step_id: str) 
         Who calls.
     """
     plan = state.fault_plan
-    standing = state.standing.get(tool)
+    standing: Fault | None = state.standing.get(tool)
     if standing is not None and (standing.until is None or state.now < standing.until):
         return standing
     for outage in plan.outages:
@@ -89,7 +89,7 @@ def rate_fault(
     if uniform(*names) >= plan.rate:
         return None
     return _normal(
-        choose(plan.kinds, uniform(*names, "kind")) if len(plan.kinds) > 1 else [*plan.kinds][0],
+        choose(plan.kinds, uniform(*names, "kind")),
         choose(plan.persistence, uniform(*names, "persistence")),
         choose(plan.visibility, uniform(*names, "visibility")),
         "rate",

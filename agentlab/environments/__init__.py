@@ -12,6 +12,7 @@ _BUILT_IN = {
     "chain": ("agentlab.environments.chain", "Chain"),
     "travel": ("agentlab.environments.travel", "Travel"),
     "blocks": ("agentlab.environments.blocks", "Blocks"),
+    "blocksworld": ("agentlab.environments.blocks", "Blocksworld"),
 }
 _REGISTERED: dict[str, Environment] = {}
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from agentlab.environments.base import Call, Environment, Outcome
 from agentlab.randomness import generator
-from agentlab.scenario import AnswerGoal, Goal, ReferencePlan, ReferenceStep, Scenario
+from agentlab.scenario import AnswerGoal, Goal, ReferencePlan, ReferenceStep, Scenario, Suite
 from agentlab.tools.tool import Effect, Tool, ToolError, object_schema
 from agentlab.values import Document
 
@@ -144,3 +144,9 @@ def generate(difficulty: str = "medium", seed: int = 0, length: int | None = Non
         reference=ReferencePlan(steps=steps, answer=f"${{{stages[-1]}.token}}"),
         difficulty=difficulty,
     )
+
+
+def suite() -> Suite:
+    """Return the 20 scenarios that are frozen in ``datasets/chain.jsonl``."""
+    sizes = {"easy": 7, "medium": 7, "hard": 6}
+    return Suite("chain", [generate(d, seed) for d, n in sizes.items() for seed in range(n)])

@@ -2,7 +2,7 @@
 
 Indices and references are resolved once, when a plan is parsed, into step ids: slugs that are
 unique over the run. After that only ids count; ``step_index`` is where a step stands. A step is
-settled when it is completed, failed or skipped. Settled steps cannot be edited.
+settled when it is completed, failed, skipped or interrupted. Settled steps cannot be edited.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ class StepStatus(StrEnum):
     INTERRUPTED = "interrupted"
 
 
-SETTLED = frozenset({StepStatus.COMPLETED, StepStatus.FAILED, StepStatus.SKIPPED})
+SETTLED = frozenset(
+    {StepStatus.COMPLETED, StepStatus.FAILED, StepStatus.SKIPPED, StepStatus.INTERRUPTED}
+)
 
 
 class PlanStatus(StrEnum):
@@ -84,7 +86,7 @@ class TaskStep(Value):
 
     @property
     def settled(self) -> bool:
-        """True when it is completed, failed or skipped."""
+        """True when it is completed, failed, skipped or interrupted."""
         return self.status in SETTLED
 
     @property

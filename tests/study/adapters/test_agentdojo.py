@@ -257,6 +257,15 @@ def test_the_gold_answer_is_released_only_after_every_gold_call_as_it_should_be(
     assert check(scenario.goal, recovered).success
 
 
+def test_a_failed_call_is_not_taken_for_one_that_returns_nothing() -> None:
+    """Half of slack's tools return null, and so does every failed call."""
+    send = Call("send_channel_message", {"channel": "general", "body": "b"})
+    down = ToolError(code="timeout", message="no reply")
+    assert list(dojo._completed([record(send, error=down)])) == []
+    assert list(dojo._completed([record(send, committed=False)])) == []
+    assert len(list(dojo._completed([record(send)]))) == 1
+
+
 def test_an_answer_in_own_words_needs_no_gold_call() -> None:
     scenario, evidence = answered()
     task = dojo._task("travel", evidence.initial["task"])

@@ -1,0 +1,97 @@
+"""What nodes, minds and actions may ask of a lab. ``agentlab.lab.Lab`` is the one that ships."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, Protocol
+
+from agentlab.config import AgentConfig
+from agentlab.scenario import Scenario
+from agentlab.state import State, UnderWay
+from agentlab.trace.journal import Address
+from agentlab.trace.recorder import Recorder
+
+if TYPE_CHECKING:
+    from agentlab.actions.base import Action
+    from agentlab.calls import ToolError
+    from agentlab.environments.base import Environment
+    from agentlab.executor import Executor
+    from agentlab.planners.base import Planner
+    from agentlab.reflectors import Reflector
+    from agentlab.responders import Responder
+    from agentlab.strategies.base import Strategy
+    from agentlab.tools.tool import ToolRegistry
+    from agentlab.values import Json
+
+
+class Bench(Protocol):
+    """The door to what is not a value: tools, minds, the recorder, the handler."""
+
+    @property
+    def scenario(self) -> Scenario | None:
+        """The task, where there is one."""
+
+    @property
+    def environment(self) -> Environment | None:
+        """The functions of the simulated world, where there is one."""
+
+    @property
+    def tools(self) -> ToolRegistry:
+        """Every tool by name."""
+
+    @property
+    def actions(self) -> Mapping[str, Action]:
+        """The registered action types."""
+
+    @property
+    def planner(self) -> Planner:
+        """Who makes plans."""
+
+    @property
+    def strategy(self) -> Strategy:
+        """Who decides what to do with a plan that met trouble."""
+
+    @property
+    def reflector(self) -> Reflector:
+        """Who judges an execution."""
+
+    @property
+    def responder(self) -> Responder:
+        """Who writes the final response."""
+
+    @property
+    def executor(self) -> Executor:
+        """Who carries steps out."""
+
+    @property
+    def workers(self) -> int:
+        """How many steps may be under way at once."""
+
+    @property
+    def recorder(self) -> Recorder:
+        """Where spans go."""
+
+    def agent(self) -> AgentConfig:
+        """Load the agent's configuration; raises a ConfigError when that fails."""
+
+    def emit(self, event: str, *arguments: Any) -> None:
+        """Tell the handler; a handler that raises is reported once and never breaks the run."""
+
+    def stage(self, stage: str, title: str) -> AbstractContextManager[None]:
+        """Open a thinking stage, which ends also when it fails."""
+
+    def begin_call(
+        self, state: State, address: Address, tool: str, arguments: dict[str, Any]
+    ) -> tuple[State, UnderWay]:
+        """Start a call: argument check, permission, fault draw."""
+
+    def finish_call(
+        self, state: State, under_way: UnderWay, address: Address
+    ) -> tuple[State, Json, ToolError | None]:
+        """Finish a call on the world of this moment."""
+
+    def call(
+        self, state: State, address: Address, tool: str, arguments: dict[str, Any]
+    ) -> tuple[State, Json, ToolError | None]:
+        """Make a whole call: start it, let its time pass, finish it."""

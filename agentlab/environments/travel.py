@@ -1,0 +1,412 @@
+"""``travel``: book a trip within a budget: data flow, alternatives, payments that stand.
+
+Flights, trains and hotels are offers, maps from id to what is sold. A goal lists needs: legs (from
+where to where, on which days) and stays (city, nights, at least so many stars). A booking that
+fits a need meets it. Ids must have been shown by a read before they can be booked, nothing can be
+given back, and booking the same thing twice pays twice: nothing stops a caller who repeats a
+payment whose outcome it does not know.
+
+The budget is in the world and the payment system holds to it: a payment above it is refused, and
+the refusal lists what was paid so far. So a second ticket by mistake shows when the money for
+something else is gone. ``list_bookings`` shows it earlier.
+
+There are two ways or more to do anything (quick ones first):
+
+=======  ====================================================  =================================
+to       a leg                                                 a stay
+=======  ====================================================  =================================
+look     search_flights, search_trains, ask_agency (both)      search_hotels, hotel_directory
+book     book_flight, book_train, agency_book (either; a fee)  book_hotel, call_hotel
+=======  ====================================================  =================================
+
+Left out: cancelling, times of day, several travellers. Needs of a goal differ in their places, so
+that no booking meets two of them. The generator of scenarios is in ``travel_scenarios``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from agentlab.environments.base import Call, Environment, Outcome
+from agentlab.scenario import Goal
+from agentlab.tools.tool import Effect, Tool, ToolError, object_schema
+from agentlab.values import Document, digest
+
+FEE = 12
+"""What the agency asks for a booking, on top of the price."""
+
+SHOWS = {
+    "search_flights": ("flights",),
+    "search_trains": ("trains",),
+    "ask_agency": ("flights", "trains"),
+    "search_hotels": ("hotels",),
+    "hotel_directory": ("hotels",),
+}
+"""Which offers a read shows."""
+
+BOOKS = {
+    "book_flight": ("flights",),
+    "book_train": ("trains",),
+    "agency_book": ("flights", "trains"),
+    "book_hotel": ("hotels",),
+    "call_hotel": ("hotels",),
+}
+"""Which offers a booking tool sells."""
+
+_FREE = {"flights": "seats", "trains": "seats", "hotels": "rooms"}
+_ROUTE = ("origin", "destination", "day", "price", "seats")
+_FIELDS = {"flights": _ROUTE, "trains": _ROUTE, "hotels": ("city", "stars", "price", "rooms")}
+
+_TEXT = {"type": "string"}
+_COUNT = {"type": "integer", "minimum": 0}
+_PLACES = {"id", "code", "offer", "origin", "destination", "city"}
+
+
+def _record(*names: str) -> dict[str, Any]:
+    return object_schema(**{name: _TEXT if name in _PLACES else _COUNT for name in names})
+
+
+def _found(*kinds: str) -> dict[str, Any]:
+    lists = {kind: {"type": "array", "items": _record("id", *_FIELDS[kind])} for kind in kinds}
+    return object_schema(**lists)
+
+
+_RIDE = _record(*_ROUTE[:3])
+_CITY = _record("city")
+_STAY = object_schema(hotel_id=_TEXT, nights={"type": "integer", "minimum": 1, "maximum": 30})
+_RECEIPT = _record("code", "offer", "paid", "spent", "budget")
+_PAID = {"type": "object", "required": ["code", "kind", "offer", "number", "paid"]}
+_STATEMENT = object_schema(bookings={"type": "array", "items": _PAID}, spent=_COUNT, budget=_COUNT)
+
+
+def _tool(
+    name: str, seconds: float, parameters: Document, returns: Document, description: str
+) -> Tool:
+    """Make a tool; what takes long is done over the phone, and there is one phone."""
+    sells = name in BOOKS
+    return Tool(
+        name,
+        description,
+        parameters,
+        returns,
+        effect=Effect.IRREVERSIBLE if sells else Effect.READ,
+        seconds=seconds,
+        holds=("phone",) if seconds > 5 else (),
+        seen=(next(iter(parameters["properties"])),) if sells else (),
+        timeout=max(10.0, 3 * seconds),
+    )
+
+
+_FLIGHT, _TRAIN, _OFFER = (
+    object_schema(**{f"{n}_id": _TEXT}) for n in ("flight", "train", "offer")
+)
+_BOTH = _found("flights", "trains")
+_SEATS, _ROOMS = "of a day that have free seats", "of a city that have free rooms, price per night"
+_ONE_MORE = "each call buys one more, no refund"
+TOOLS = (
+    _tool("search_flights", 2.0, _RIDE, _found("flights"), f"Show the flights {_SEATS}"),
+    _tool("search_trains", 3.0, _RIDE, _found("trains"), f"Show the trains {_SEATS}"),
+    _tool("ask_agency", 8.0, _RIDE, _BOTH, f"Ask the agency for flights and trains {_SEATS}; slow"),
+    _tool("search_hotels", 2.0, _CITY, _found("hotels"), f"Show the hotels {_ROOMS}"),
+    _tool("hotel_directory", 6.0, _CITY, _found("hotels"), f"Ask for the hotels {_ROOMS}; slow"),
+    _tool("book_flight", 4.0, _FLIGHT, _RECEIPT, f"Buy a seat on a flight; {_ONE_MORE}"),
+    _tool("book_train", 5.0, _TRAIN, _RECEIPT, f"Buy a seat on a train; {_ONE_MORE}"),
+    _tool("agency_book", 10.0, _OFFER, _RECEIPT, f"Buy either, for {FEE} more; slow; {_ONE_MORE}"),
+    _tool("book_hotel", 3.0, _STAY, _RECEIPT, f"Book a room and pay for it; {_ONE_MORE}"),
+    _tool("call_hotel", 9.0, _STAY, _RECEIPT, f"Book a room by telephone; slow; {_ONE_MORE}"),
+    _tool(
+        "list_bookings", 1.0, object_schema(), _STATEMENT, "List all bookings and what was spent"
+    ),
+)
+
+_SECONDS = {tool.name: tool.seconds for tool in TOOLS}
+_ID = {tool.name: tool.seen[0] for tool in TOOLS if tool.seen}
+_LOOK = {kind: min(_SECONDS[t] for t in SHOWS if kind in SHOWS[t]) for kind in _FREE}
+_PAY = {kind: min(_SECONDS[t] for t in BOOKS if kind in BOOKS[t]) for kind in _FREE}
+
+
+@dataclass(frozen=True, slots=True)
+class _Option:
+    """An offer that fits a need and is not sold out."""
+
+    cost: int
+    """For all nights, without a fee."""
+    id: str
+    kind: str
+    seen: bool
+
+
+class Travel(Environment):
+    """Trips to book: offers, a budget, payments that stand."""
+
+    name = "travel"
+
+    def tools(self) -> tuple[Tool, ...]:
+        """Return the eleven tools."""
+        return TOOLS
+
+    def apply(self, world: Document, call: Call) -> Outcome:
+        """Show offers, book one, or list what is booked."""
+        if call.tool in SHOWS:
+            return _show(world, call)
+        return _book(world, call) if call.tool in BOOKS else _list(world)
+
+    def unmet(self, goal: Goal, world: Document) -> tuple[str, ...]:
+        """Return the needs that no booking meets, and a broken budget."""
+        reasons = [f"not booked: {_describe(need)}" for need in _open(goal, world)]
+        if world["spent"] > world["budget"]:
+            reasons.append(f"spent {world['spent']} of {world['budget']}")
+        return tuple(reasons)
+
+    def candidates(self, belief: Document, goal: Goal) -> Iterable[Call]:
+        """Return the calls that serve the next need, cheapest offer first.
+
+        Needs share nothing but the money, so their order changes no cost and one order is enough:
+        look first, pay later. That is: ways to look at what the first need without a seen option
+        can be met with; when all have one, ways to pay for (or look further at) the first need's.
+        Options are those that leave enough for the cheapest ones of all other needs.
+
+        When the trip is booked, what may still be asked for is the answer.
+        """
+        needs, options, spare = _outlook(goal, belief)
+        if not needs:
+            yield Call("list_bookings")
+            return
+        if not all(options):
+            return
+        cheapest = [each[0].cost for each in options]
+        options = [
+            [o for o in each if o.cost - least <= spare]
+            for each, least in zip(options, cheapest, strict=True)
+        ]
+        if not all(options):
+            return
+        unseen = (i for i, each in enumerate(options) if not any(o.seen for o in each))
+        first = next(unseen, 0)
+        money = cheapest[first] + spare
+        for option in options[first]:
+            if option.seen:
+                yield from _ways_to_pay(needs[first], option, money)
+        yield from _ways_to_look(belief, [o for o in options[first] if not o.seen])
+
+    def key(self, world: Document) -> tuple[Any, ...]:
+        """Return the money, what was seen and booked, and what every offer is and costs now."""
+        return (
+            world["budget"],
+            world["spent"],
+            frozenset(world["seen"]),
+            frozenset(world["bookings"]),
+            tuple(
+                (offer_id, offer.get("price"), offer.get(free))
+                for kind, free in _FREE.items()
+                for offer_id, offer in world[kind].items()
+            ),
+        )
+
+    def estimate(self, goal: Goal, world: Document) -> float:
+        """Return the seconds to look at (if not yet seen) and pay for the quickest options.
+
+        Infinite when a need has no option left or the money cannot suffice.
+        """
+        _, options, spare = _outlook(goal, world)
+        if spare < 0 or not all(options):
+            return math.inf
+        return sum(
+            min(_PAY[o.kind] + (0.0 if o.seen else _LOOK[o.kind]) for o in each) for each in options
+        )
+
+    def disturb(self, world: Document, call: Call, draw: float) -> dict[str, Any] | None:
+        """Sell out what a call is about to book, or raise its price by 10 to 25 %."""
+        found = _find(world, call) if call.tool in BOOKS else None
+        if found is None:
+            return None
+        kind, offer_id, offer = found
+        price = math.ceil(offer["price"] * (1.1 + 0.3 * (draw - 0.5)))
+        return {kind: {offer_id: {_FREE[kind]: 0} if draw < 0.5 else {"price": price}}}
+
+    def constrain(self, world: Document, draw: float) -> dict[str, Any] | None:
+        """Lower the budget by 1 to 4 %, not below what is spent."""
+        cut = math.ceil(world["budget"] * (0.01 + 0.03 * draw))
+        budget = max(world["spent"], world["budget"] - cut)
+        return {"budget": budget} if budget < world["budget"] else None
+
+
+def _open(goal: Goal, world: Document) -> list[Document]:
+    """Return the needs that no booking meets: stays, then legs, which have more alternatives."""
+    needs = (*goal.conditions.get("stays", ()), *goal.conditions.get("legs", ()))
+    booked = world["bookings"].values()
+    return [need for need in needs if not any(_fits(need, booking) for booking in booked)]
+
+
+def _fits(need: Document, thing: Document) -> bool:
+    """Say whether an offer or a booking is what the need asks for."""
+    if "city" in need:
+        return bool(
+            thing.get("city") == need["city"]
+            and thing.get("stars", 0) >= need["stars"]
+            and thing.get("nights", need["nights"]) >= need["nights"]
+        )
+    return bool(
+        thing.get("destination") == need["destination"]
+        and thing.get("origin") == need["origin"]
+        and need["earliest"] <= thing.get("day", 0) <= need["latest"]
+    )
+
+
+def _describe(need: Document) -> str:
+    if "city" in need:
+        return f"{need['nights']} nights in {need['city']}"
+    return f"{need['origin']} to {need['destination']}"
+
+
+def _offers(world: Document, kind: str) -> Iterator[tuple[str, Document]]:
+    """Yield id and offer; one that lost fields to a silent fault, in a belief, is passed over."""
+    for offer_id, offer in world[kind].items():
+        if all(name in offer for name in _FIELDS[kind]):
+            yield offer_id, offer
+
+
+def _outlook(goal: Goal, world: Document) -> tuple[list[Document], list[list[_Option]], int]:
+    """Return the open needs, the options of each, cheapest first, and the money to spare.
+
+    To spare is what is left after the cheapest option of every open need.
+    """
+    needs, seen = _open(goal, world), world["seen"]
+    options: list[list[_Option]] = []
+    spare = world["budget"] - world["spent"]
+    for need in needs:
+        nights = need.get("nights", 1)
+        fitting = [
+            _Option(offer["price"] * nights, offer_id, kind, offer_id in seen)
+            for kind in (("hotels",) if "city" in need else ("flights", "trains"))
+            for offer_id, offer in _offers(world, kind)
+            if _fits(need, offer) and offer[_FREE[kind]] > 0
+        ]
+        fitting.sort(key=lambda option: (option.cost, option.id))
+        spare -= fitting[0].cost if fitting else 0
+        options.append(fitting)
+    return needs, options, int(spare)
+
+
+def _ways_to_pay(need: Document, option: _Option, money: int) -> Iterator[Call]:
+    nights = {"nights": need["nights"]} if "city" in need else {}
+    for tool, kinds in BOOKS.items():
+        if option.kind in kinds and option.cost + _fee(tool) <= money:
+            yield Call(tool, {_ID[tool]: option.id, **nights})
+
+
+def _ways_to_look(belief: Document, options: list[_Option]) -> Iterator[Call]:
+    yielded = set()
+    for option in options:
+        offer = belief[option.kind][option.id]
+        names = ("city",) if option.kind == "hotels" else ("origin", "destination", "day")
+        arguments = {name: offer[name] for name in names}
+        for tool, kinds in SHOWS.items():
+            way = (tool, *arguments.values())
+            if option.kind in kinds and way not in yielded:
+                yielded.add(way)
+                yield Call(tool, arguments)
+
+
+def _fee(tool: str) -> int:
+    return FEE if tool == "agency_book" else 0
+
+
+def _find(world: Document, call: Call) -> tuple[str, str, Document] | None:
+    """Return kind, id and offer that a booking call names, if it exists."""
+    offer_id = call.arguments[_ID[call.tool]]
+    for kind in BOOKS[call.tool]:
+        if offer_id in world[kind]:
+            return kind, offer_id, world[kind][offer_id]
+    return None
+
+
+def _fail(
+    world: Document, code: str, message: str, learned: dict[str, Any], permanent: bool = True
+) -> Outcome:
+    error = ToolError(code=code, message=message, permanent=permanent)
+    return Outcome(world, error=error, learned=learned)
+
+
+def _show(world: Document, call: Call) -> Outcome:
+    """Show what is free; that something is sold out is learned from its absence."""
+    for name, value in call.arguments.items():
+        if name != "day" and value not in world["cities"]:
+            message = f"no {name} {value!r}; cities: {', '.join(world['cities'])}"
+            return _fail(world, "unknown_city", message, {})
+    result: dict[str, Any] = {}
+    learned: dict[str, Any] = {"seen": {}}
+    for kind in SHOWS[call.tool]:
+        learned[kind] = {
+            offer_id: offer
+            for offer_id, offer in _offers(world, kind)
+            if all(offer[name] == value for name, value in call.arguments.items())
+        }
+        free = [{"id": i, **offer} for i, offer in learned[kind].items() if offer[_FREE[kind]] > 0]
+        result[kind] = sorted(free, key=lambda offer: (offer["price"], offer["id"]))
+        learned["seen"].update({offer["id"]: True for offer in free})
+    if not learned["seen"].keys() <= world["seen"].keys():
+        world = {**world, "seen": {**world["seen"], **learned["seen"]}}
+    return Outcome(world, result, learned=learned)
+
+
+def _book(world: Document, call: Call) -> Outcome:
+    """Pay for an offer that was shown, is free and can be afforded."""
+    offer_id, found = call.arguments[_ID[call.tool]], _find(world, call)
+    if found is None:
+        what = " or ".join(kind.removesuffix("s") for kind in BOOKS[call.tool])
+        gone = {name: {offer_id: None} for name in (*BOOKS[call.tool], "seen")}
+        return _fail(world, "unknown_offer", f"there is no {what} {offer_id!r}", gone)
+    kind, _, offer = found
+    if offer_id not in world["seen"]:
+        message = f"{offer_id!r} is not known yet: no search has shown it"
+        return _fail(world, "not_seen", message, {"seen": {offer_id: None}}, permanent=False)
+    if offer[_FREE[kind]] < 1:
+        learned = {kind: {offer_id: {_FREE[kind]: 0}}}
+        return _fail(world, "sold_out", f"no {_FREE[kind]} left: {offer_id}", learned)
+    stay = {"nights": call.arguments["nights"]} if kind == "hotels" else {}
+    cost = offer["price"] * stay.get("nights", 1) + _fee(call.tool)
+    spent, budget = world["spent"], world["budget"]
+    if spent + cost > budget:
+        paid = ", ".join(f"{b['offer']} {b['paid']}" for b in _in_order(world)) or "nothing yet"
+        message = f"{offer_id} costs {cost}; {spent} of {budget} are spent ({paid})"
+        return _fail(world, "over_budget", message, {**_account(world), kind: {offer_id: offer}})
+    return _pay(world, kind, offer_id, cost, stay)
+
+
+def _pay(world: Document, kind: str, offer_id: str, cost: int, stay: dict[str, Any]) -> Outcome:
+    offer, number = world[kind][offer_id], len(world["bookings"]) + 1
+    code = digest([offer_id, number])[:6].upper()
+    facts = {name: value for name, value in offer.items() if name not in ("price", _FREE[kind])}
+    booking = {
+        "code": code, "kind": kind, "offer": offer_id, "number": number, "paid": cost,
+        **facts, **stay,
+    }  # fmt: skip
+    sold = {**offer, _FREE[kind]: offer[_FREE[kind]] - 1}
+    money = {"spent": world["spent"] + cost, "budget": world["budget"]}
+    changed = {
+        **world,
+        **money,
+        kind: {**world[kind], offer_id: sold},
+        "bookings": {**world["bookings"], code: booking},
+    }
+    learned = {**money, kind: {offer_id: sold}, "bookings": {code: booking}}
+    result = {"code": code, "offer": offer_id, "paid": cost, **money}
+    return Outcome(changed, result, learned=learned)
+
+
+def _list(world: Document) -> Outcome:
+    account = _account(world)
+    return Outcome(world, {**account, "bookings": _in_order(world)}, learned=account)
+
+
+def _in_order(world: Document) -> list[Document]:
+    return sorted(world["bookings"].values(), key=lambda booking: int(booking["number"]))
+
+
+def _account(world: Document) -> dict[str, Any]:
+    """Return what a full statement teaches."""
+    return {name: world[name] for name in ("spent", "budget", "bookings")}

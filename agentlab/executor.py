@@ -1,0 +1,186 @@
+"""The executor: carries steps out. One interface: submit, and wait for the next finished.
+
+This one lives in simulated time. What is under way is data in the state: a step is checked when it
+starts and takes effect when it finishes; ``wait`` moves time on to the next finish, ties broken by
+submission number. A step that needs a resource that is held starts when all it needs are free.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from agentlab.actions.base import StepOutcome
+from agentlab.bench import Bench
+from agentlab.errors import ReferenceError_
+from agentlab.events import SEVERITY, ChangeType, ContextChangeEvent, Severity
+from agentlab.faults import advance
+from agentlab.plans.references import compile_path, resolve
+from agentlab.plans.task_plan import InterruptionContext, PlanStatus, StepStatus, TaskStep
+from agentlab.state import State, TaskResult, UnderWay
+from agentlab.tools.tool import check_schema
+from agentlab.values import Json
+
+
+class Executor(Protocol):
+    """Carries steps out."""
+
+    def submit(self, state: State, bench: Bench, step: TaskStep) -> State:
+        """Start a step, or settle it at once when it cannot start."""
+
+    def wait(self, state: State, bench: Bench) -> State:
+        """Let the next step under way finish; write its status and result."""
+
+
+class SimulatedExecutor:
+    """Carries steps out in simulated time; everything it knows is in the state."""
+
+    def submit(self, state: State, bench: Bench, step: TaskStep) -> State:
+        """Start a step, or fail it at once when a reference does not resolve."""
+        try:
+            parameters = resolve(step.parameters, state.results)
+        except ReferenceError_ as e:
+            return settle(state, bench, step.step_id, StepOutcome(error=str(e)), ran=False)
+        earliest = state.not_before.get(step.step_id, 0.0)
+        if earliest > state.now and not state.under_way:
+            state = advance(state, earliest)
+        attempt = state.attempts.get(step.step_id, 0) + 1
+        assert state.task_plan is not None
+        state = state.replace(
+            attempts=state.attempts.set(step.step_id, attempt),
+            executions=state.executions + 1,
+            submissions=state.submissions + 1,
+            task_plan=state.task_plan.with_step(
+                step.step_id, status=StepStatus.RUNNING, result=None, error=None
+            ).replace(status=PlanStatus.EXECUTING),
+        )
+        action = bench.actions[step.action_type]
+        state, under_way = action.begin(state, bench, step, parameters, attempt)
+        under_way = _delayed(under_way, state, earliest)
+        return state.replace(under_way=state.under_way.append(under_way))
+
+    def wait(self, state: State, bench: Bench) -> State:
+        """Move time on to the next finish and carry its effect out."""
+        index, under_way = min(
+            enumerate(state.under_way), key=lambda item: (item[1].finishes, item[1].submission)
+        )
+        state = advance(state, under_way.finishes)
+        state = state.replace(under_way=state.under_way.delete(index))
+        assert state.task_plan is not None
+        step = state.task_plan.step(under_way.step_id)
+        with bench.recorder.span(
+            "step", step.name or step.step_id, visit=state.visit, step_id=step.step_id,
+            attempt=under_way.attempt, input=step.parameters, now=under_way.started,
+        ) as span:  # fmt: skip
+            action = bench.actions[under_way.action_type]
+            with bench.recorder.span(
+                "action", action.type, visit=state.visit, step_id=step.step_id,
+                attempt=under_way.attempt, input=under_way.arguments, now=under_way.started,
+            ) as inner:  # fmt: skip
+                state, outcome = _finished(action, state, bench, under_way)
+                inner.output, inner.error, inner.sim_end = outcome.result, outcome.error, state.now
+            state = settle(state, bench, step.step_id, outcome)
+            span.output, span.error, span.sim_end = outcome.result, outcome.error, state.now
+        return state
+
+
+def _finished(
+    action: Any, state: State, bench: Bench, under_way: UnderWay
+) -> tuple[State, StepOutcome]:
+    """Finish an action; an exception of its own fails the step and never ends the run."""
+    from agentlab.errors import ReplayError
+
+    try:
+        after: tuple[State, StepOutcome] = action.finish(state, bench, under_way)
+        return after
+    except ReplayError:
+        raise  # a replay that diverged must not go on
+    except Exception as e:
+        return state, StepOutcome(error=f"{type(e).__name__}: {e}")
+
+
+def _delayed(under_way: UnderWay, state: State, earliest: float) -> UnderWay:
+    start = max(under_way.started, earliest)
+    for other in state.under_way:
+        if set(other.holds) & set(under_way.holds):
+            start = max(start, other.finishes)
+    if start == under_way.started:
+        return under_way
+    return under_way.replace(
+        started=start, finishes=start + under_way.finishes - under_way.started
+    )
+
+
+def settle(
+    state: State, bench: Bench, step_id: str, outcome: StepOutcome, *, ran: bool = True
+) -> State:
+    """Write how a step ended into plan, results and log; publish what it means.
+
+    Parameters
+    ----------
+    ran : bool
+        False when it was settled without its action having run.
+    """
+    assert state.task_plan is not None
+    step = state.task_plan.step(step_id)
+    changes: dict[str, Any] = {"error": outcome.error, "result": outcome.result}
+    if outcome.interrupted:
+        changes["status"] = StepStatus.INTERRUPTED
+        changes["interruption_context"] = InterruptionContext(reason=str(outcome.error))
+    else:
+        changes["status"] = StepStatus.COMPLETED if outcome.error is None else StepStatus.FAILED
+    attempt = state.attempts.get(step_id, 0) if ran else 0
+    record = TaskResult(
+        step_id=step_id, name=step.name, status=changes["status"], result=outcome.result,
+        error=outcome.error, attempt=attempt,
+    )  # fmt: skip
+    updates: dict[str, Any] = {
+        "task_plan": state.task_plan.with_step(step_id, **changes),
+        "task_results": state.task_results.append(record),
+    }
+    if outcome.error is None:
+        updates["results"] = state.results.set(step_id, outcome.result)
+    event = _published(state, bench, step, outcome)
+    if event is not None:
+        updates["events"] = state.events.append(event)
+        bench.recorder.mark(
+            "event", event.type, visit=state.visit, step_id=step_id, now=state.now,
+            output={"severity": event.severity.value, "description": event.description},
+        )  # fmt: skip
+    return state.replace(**updates)
+
+
+def _published(
+    state: State, bench: Bench, step: TaskStep, outcome: StepOutcome
+) -> ContextChangeEvent | None:
+    if outcome.interrupted:
+        kind, text = ChangeType.TASK_INTERRUPTED, outcome.error
+    elif outcome.error is not None:
+        kind, text = ChangeType.TASK_FAILED, outcome.error
+    else:
+        problem = unexpected(step, outcome.result, bench)
+        if problem is None:
+            return None
+        kind, text = ChangeType.TASK_UNEXPECTED_RESULT, problem
+    severity = SEVERITY[kind]
+    if kind is ChangeType.TASK_FAILED and step.skippable:
+        severity = Severity.WARNING
+    return ContextChangeEvent(
+        session_id=state.session_id, task_id=step.step_id, type=kind, severity=severity,
+        description=text or "", occurred_at=state.now,
+    )  # fmt: skip
+
+
+def unexpected(step: TaskStep, result: Json, bench: Bench) -> str | None:
+    """Return how a result fails the step's expectation (default: the tool's schema), or None."""
+    expectation = step.expectation
+    if expectation is None:
+        if step.target_resource not in bench.tools:
+            return None
+        expectation = bench.tools[step.target_resource].returns
+        if not expectation:
+            return None
+    if isinstance(expectation, str):
+        if compile_path(expectation).search(result):
+            return None
+        return f"result of {step.step_id!r} does not satisfy {expectation!r}"
+    return check_schema(expectation, result, f"result of {step.step_id!r}")

@@ -1,0 +1,71 @@
+"""Responders: who writes the final response. This one is a template and needs no LM."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from agentlab.bench import Bench
+from agentlab.plans.task_plan import StepStatus
+from agentlab.state import State
+from agentlab.values import Json, canonical
+
+REASONS = {
+    "executions": "the limit of step executions was reached",
+    "tool_calls": "the limit of tool calls was reached",
+    "lm_tokens": "the limit of LM tokens was reached",
+    "seconds": "the time was up",
+    "abort": "the run was aborted",
+    "no_progress": "replanning led to the same plan in the same situation again",
+    "no_plan": "no further plan could be made",
+}
+
+
+class Responder(Protocol):
+    """Writes the final response."""
+
+    def respond(self, state: State, bench: Bench) -> str:
+        """Return what the user is told."""
+
+
+class TemplateResponder:
+    """States the answer, each step's result, what failed, and why it stopped."""
+
+    def respond(self, state: State, bench: Bench) -> str:
+        """Return what the user is told."""
+        if state.error is not None:
+            return f"Your request could not be carried out: {state.error}"
+        plan = state.task_plan
+        if plan is None or not plan.steps:
+            return f"There was nothing to carry out for: {state.user_input}"
+        done = [s for s in plan.steps if s.status is StepStatus.COMPLETED]
+        lines = []
+        if state.answer is not None:
+            lines.append(f"The answer is {_short(state.answer)}.")
+        if len(done) == len(plan.steps):
+            lines.append(f"All {len(done)} steps were completed.")
+        else:
+            lines.append(f"{len(done)} of {len(plan.steps)} steps were completed.")
+        lines += [f"- {s.name}: {_short(s.result)}" for s in done]
+        for status, text in (
+            (StepStatus.FAILED, "failed"),
+            (StepStatus.INTERRUPTED, "interrupted, outcome unknown"),
+            (StepStatus.SKIPPED, "skipped"),
+        ):
+            lines += [
+                f"- {s.name}: {text}" + (f" ({s.error})" if s.error else "")
+                for s in plan.steps
+                if s.status is status
+            ]
+        waiting = [s.name for s in plan.steps if s.status is StepStatus.PENDING]
+        if waiting:
+            lines.append(f"Not started: {', '.join(waiting)}.")
+        if state.stopped_by is not None:
+            lines.append(f"It stopped because {REASONS.get(state.stopped_by, state.stopped_by)}.")
+        if state.reflection is not None:
+            lines.append(f"Assessment: {state.reflection.analysis}.")
+        return "\n".join(lines)
+
+
+def _short(value: Json, width: int = 200) -> str:
+    text = value if isinstance(value, str) else canonical(value)
+    return text if len(text) <= width else f"{text[: width - 3]}..."

@@ -1,0 +1,92 @@
+"""The strategies that ship, each a line of trigger × scope × budget × when_spent."""
+
+from __future__ import annotations
+
+from agentlab.decisions import ReplanAction
+from agentlab.strategies import scopes, triggers
+from agentlab.strategies.base import STRATEGIES, Budget, Strategy
+
+CONTINUE, ABORT = ReplanAction.CONTINUE, ReplanAction.ABORT
+
+
+def _named(name: str, *arguments: object, **named: object) -> str:
+    shown = [repr(a) for a in arguments] + [f"{k}={v!r}" for k, v in named.items()]
+    return f"{name}({', '.join(shown)})" if shown else name
+
+
+@STRATEGIES.register("never")
+def never() -> Strategy:
+    """Go through the plan once, whatever happens."""
+    return Strategy("never", triggers.never, scopes.nothing, Budget(replans=0), CONTINUE)
+
+
+@STRATEGIES.register("retry")
+def retry(k: int = 2, wait: float = 0.0) -> Strategy:
+    """Try a failed step again, up to k times; then give up."""
+    extra = {"wait": wait} if wait else {}
+    return Strategy(
+        _named("retry", k, **extra), triggers.after_failure, scopes.step(k, wait),
+        Budget(replans=0), ABORT,
+    )  # fmt: skip
+
+
+@STRATEGIES.register("retry_then_replan")
+def retry_then_replan(k: int = 2, replans: int = 3, wait: float = 0.0) -> Strategy:
+    """Try a failed step again, up to k times; then plan the rest anew."""
+    extra: dict[str, object] = {"replans": replans} if replans != 3 else {}
+    extra |= {"wait": wait} if wait else {}
+    return Strategy(
+        _named("retry_then_replan", k, **extra), triggers.after_failure,
+        scopes.first(scopes.step(k, wait), scopes.rest), Budget(replans=replans), ABORT,
+    )  # fmt: skip
+
+
+@STRATEGIES.register("on_error")
+def on_error(replans: int = 3) -> Strategy:
+    """Plan the rest anew when a step fails."""
+    extra = {"replans": replans} if replans != 3 else {}
+    return Strategy(
+        _named("on_error", **extra), triggers.after_failure, scopes.rest, Budget(replans=replans),
+        ABORT,
+    )  # fmt: skip
+
+
+@STRATEGIES.register("every_step")
+def every_step(replans: int = 50) -> Strategy:
+    """Plan the rest anew after every step, failed or not (Plan-and-Act, arXiv 2503.09572)."""
+    extra = {"replans": replans} if replans != 50 else {}
+    return Strategy(
+        _named("every_step", **extra), triggers.every(1), scopes.rest, Budget(replans=replans),
+        CONTINUE,
+    )  # fmt: skip
+
+
+@STRATEGIES.register("every")
+def every(n: int = 3, replans: int = 50) -> Strategy:
+    """Plan the rest anew after every n-th execution of a step."""
+    extra = {"replans": replans} if replans != 50 else {}
+    return Strategy(
+        _named("every", n, **extra), triggers.every(n), scopes.rest, Budget(replans=replans),
+        CONTINUE,
+    )  # fmt: skip
+
+
+@STRATEGIES.register("reflect_on_total_failure")
+def reflect_on_total_failure(replans: int = 3, executions: int = 20) -> Strategy:
+    """Ask the reflector when a whole plan failed: the rule of the autonomous workflow."""
+    extra: dict[str, object] = {"replans": replans} if replans != 3 else {}
+    extra |= {"executions": executions} if executions != 20 else {}
+    return Strategy(
+        _named("reflect_on_total_failure", **extra), triggers.total_failure, scopes.reflect,
+        Budget(replans=replans, executions=executions), ABORT,
+    )  # fmt: skip
+
+
+@STRATEGIES.register("oracle")
+def oracle(replans: int = 50) -> Strategy:
+    """Repair at every delivered fault, seen or silent, with knowledge of it (privileged)."""
+    extra = {"replans": replans} if replans != 50 else {}
+    return Strategy(
+        _named("oracle", **extra), triggers.delivered_fault, scopes.informed,
+        Budget(replans=replans), ABORT,
+    )  # fmt: skip

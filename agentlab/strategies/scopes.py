@@ -1,0 +1,115 @@
+"""Scopes: what a decision touches."""
+
+from __future__ import annotations
+
+from agentlab.bench import Bench
+from agentlab.decisions import ReplanAction, ReplanDecision, Trigger
+from agentlab.plans.task_plan import StepStatus
+from agentlab.scenario import Persistence
+from agentlab.state import State
+from agentlab.strategies.base import Scope
+
+
+def step(k: int, wait: float = 0.0) -> Scope:
+    """Try the step again, up to ``k`` times after its first execution.
+
+    Only a step whose action ran is tried again: what failed because a dependency was unmet or a
+    reference did not resolve would fail the same way.
+
+    Parameters
+    ----------
+    k : int
+        Retries of one step, at least 0.
+    wait : float
+        Simulated seconds before each retry.
+    """
+    if isinstance(k, bool) or not isinstance(k, int) or k < 0:
+        raise ValueError(f"expected a number of retries k of at least 0, got {k!r}")
+    if wait < 0:
+        raise ValueError(f"expected a wait of at least 0 seconds, got {wait!r}")
+
+    def scope(trigger: Trigger, state: State, bench: Bench) -> ReplanDecision | None:
+        attempts = state.attempts.get(trigger.step_id, 0) if trigger.step_id else 0
+        last = state.task_results[-1] if state.task_results else None
+        ran = last is not None and last.step_id == trigger.step_id and last.attempt > 0
+        if not ran or attempts > k:
+            return None
+        return ReplanDecision(
+            action=ReplanAction.RETRY,
+            step_id=trigger.step_id,
+            wait=wait,
+            reasoning=f"{trigger.reason}; retry {attempts} of {k}",
+        )
+
+    return scope
+
+
+def rest(trigger: Trigger, state: State, bench: Bench) -> ReplanDecision | None:
+    """Plan anew what remains."""
+    return ReplanDecision(
+        action=ReplanAction.REPLAN_REMAINING, step_id=trigger.step_id, reasoning=trigger.reason
+    )
+
+
+def whole(trigger: Trigger, state: State, bench: Bench) -> ReplanDecision | None:
+    """Plan anew from where the world stands."""
+    return ReplanDecision(
+        action=ReplanAction.REPLAN_FULL, step_id=trigger.step_id, reasoning=trigger.reason
+    )
+
+
+def nothing(trigger: Trigger, state: State, bench: Bench) -> ReplanDecision | None:
+    """Do nothing."""
+    return ReplanDecision(action=ReplanAction.CONTINUE, reasoning=trigger.reason)
+
+
+def first(*scopes: Scope) -> Scope:
+    """Take the first scope that has something to offer: an escalation ladder."""
+
+    def scope(trigger: Trigger, state: State, bench: Bench) -> ReplanDecision | None:
+        for one in scopes:
+            decision = one(trigger, state, bench)
+            if decision is not None:
+                return decision
+        return None
+
+    return scope
+
+
+def reflect(trigger: Trigger, state: State, bench: Bench) -> ReplanDecision | None:
+    """Ask the reflector; plan anew when it says so."""
+    reflection = bench.reflector.reflect(state, bench)
+    if not reflection.need_replan:
+        return ReplanDecision(action=ReplanAction.CONTINUE, reasoning=reflection.analysis)
+    return ReplanDecision(
+        action=ReplanAction.REPLAN_FULL,
+        reasoning=reflection.replan_reason or reflection.analysis,
+        new_context_hints=reflection.suggestions,
+    )
+
+
+def informed(trigger: Trigger, state: State, bench: Bench) -> ReplanDecision | None:
+    """Repair with knowledge of the fault: correct the belief, then retry or plan the rest anew.
+
+    A step struck by a passing fault that did not take effect is tried again; a result that was
+    falsified is put right in the belief, and the rest is planned from there.
+    """
+    struck = state.delivered[-1] if state.delivered else None
+    correction = {}
+    if struck is not None and struck.step_id == trigger.step_id and struck.at == state.now:
+        correction = dict(struck.truth)
+        passing = struck.fault.persistence is Persistence.TRANSIENT
+        plan = state.task_plan
+        failed = plan is not None and any(
+            s.step_id == trigger.step_id and s.status is StepStatus.FAILED for s in plan.steps
+        )
+        if passing and failed and not struck.committed:
+            return ReplanDecision(
+                action=ReplanAction.RETRY, step_id=trigger.step_id, reasoning=trigger.reason
+            )
+    return ReplanDecision(
+        action=ReplanAction.REPLAN_REMAINING,
+        step_id=trigger.step_id,
+        reasoning=trigger.reason,
+        correction=correction,
+    )

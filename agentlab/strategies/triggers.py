@@ -1,0 +1,66 @@
+"""Triggers: when a strategy is asked."""
+
+from __future__ import annotations
+
+from agentlab.decisions import TriggerPoint
+from agentlab.plans.task_plan import StepStatus, TaskStep
+from agentlab.state import State
+from agentlab.strategies.base import TriggerRule
+
+BROKEN = frozenset({StepStatus.FAILED, StepStatus.INTERRUPTED})
+
+
+def _step(state: State, step_id: str | None) -> TaskStep | None:
+    if step_id is None or state.task_plan is None:
+        return None
+    return next((s for s in state.task_plan.steps if s.step_id == step_id), None)
+
+
+def never(point: TriggerPoint, state: State, step_id: str | None) -> str | None:
+    """Never ask."""
+    return None
+
+
+def after_failure(point: TriggerPoint, state: State, step_id: str | None) -> str | None:
+    """Ask when a step that may not be skipped failed or was interrupted."""
+    step = _step(state, step_id)
+    if point is not TriggerPoint.AFTER_STEP or step is None or step.skippable:
+        return None
+    return f"step {step_id} {step.status}: {step.error}" if step.status in BROKEN else None
+
+
+def total_failure(point: TriggerPoint, state: State, step_id: str | None) -> str | None:
+    """Ask at the end of a plan of which nothing completed and something failed."""
+    if point is not TriggerPoint.PLAN_END or state.task_plan is None:
+        return None
+    statuses = [s.status for s in state.task_plan.steps]
+    if StepStatus.COMPLETED in statuses or not BROKEN & set(statuses):
+        return None
+    return f"none of {len(statuses)} steps completed"
+
+
+def every(n: int) -> TriggerRule:
+    """Ask after every n-th execution of a step, counted over all plans (n at least 1)."""
+    if n < 1:
+        raise ValueError(f"expected n of at least 1, got {n!r}")
+
+    def trigger(point: TriggerPoint, state: State, step_id: str | None) -> str | None:
+        if point is not TriggerPoint.AFTER_STEP or state.executions % n:
+            return None
+        return f"{state.executions} steps executed"
+
+    return trigger
+
+
+def delivered_fault(point: TriggerPoint, state: State, step_id: str | None) -> str | None:
+    """Ask when the last execution of the step met a fault, seen or not, or it failed (privileged).
+
+    What an agent cannot know is whether a call that looked right was struck; this trigger does.
+    """
+    if point is not TriggerPoint.AFTER_STEP:
+        return None
+    if state.delivered and state.delivered[-1].step_id == step_id:
+        last = state.delivered[-1]
+        if last.at == state.now and last.fault.kind not in ("latency_spike",):
+            return f"step {step_id} met a {last.fault.visibility} {last.fault.kind}"
+    return after_failure(point, state, step_id)

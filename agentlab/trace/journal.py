@@ -1,0 +1,100 @@
+"""The journal: calls to the outside, each with an address, written down before and after.
+
+An address says where in a run a call is made: (visit, step id, attempt, nth). On resume a finished
+call is served from the journal, an unfinished one that may be repeated is made again, and an
+unfinished write is reported as interrupted: its outcome is unknown. On replay nothing is called:
+the recording is matched by address, then the request's hash is compared.
+
+Calls into a simulated world are not journalled: they are functions of the state, which the
+checkpoints hold, and nothing outside can tell that they were computed again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from agentlab.errors import ReplayError
+from agentlab.values import Json
+
+
+class Address(NamedTuple):
+    """Where in a run a call is made."""
+
+    visit: int
+    step_id: str = ""
+    attempt: int = 0
+    nth: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What is written down about one call."""
+
+    address: Address
+    name: str
+    request: str
+    """Hash of the request."""
+    finished: bool = False
+    result: Json = None
+    error: Json = None
+
+
+class Journal(Protocol):
+    """Where calls are written down."""
+
+    def find(self, address: Address, name: str, request: str) -> Entry | None:
+        """Return what is known of the call at this address."""
+
+    def start(self, address: Address, name: str, request: str) -> None:
+        """Write down that a call is about to be made."""
+
+    def finish(self, address: Address, name: str, request: str, result: Json, error: Json) -> None:
+        """Write down how it ended."""
+
+
+class MemoryJournal:
+    """A journal that lives with the process."""
+
+    def __init__(self, entries: Iterable[Entry] = ()) -> None:
+        self.entries = {e.address: e for e in entries}
+
+    def find(self, address: Address, name: str, request: str) -> Entry | None:
+        """Return what is known of the call at this address."""
+        return self.entries.get(address)
+
+    def start(self, address: Address, name: str, request: str) -> None:
+        """Write down that a call is about to be made."""
+        self.entries[address] = Entry(address, name, request)
+
+    def finish(self, address: Address, name: str, request: str, result: Json, error: Json) -> None:
+        """Write down how it ended."""
+        self.entries[address] = Entry(address, name, request, True, result, error)
+
+
+class ReplayJournal(MemoryJournal):
+    """A journal that only serves: a call that was not recorded, or differs, stops the replay."""
+
+    def __init__(self, entries: Iterable[Entry] = ()) -> None:
+        super().__init__(entries)
+        self.served = 0
+
+    def find(self, address: Address, name: str, request: str) -> Entry | None:
+        """Return the recorded call.
+
+        Raises
+        ------
+        ReplayError
+            Nothing was recorded at this address, or another request.
+        """
+        entry = self.entries.get(address)
+        if entry is None or not entry.finished:
+            raise ReplayError(f"no recorded call at {tuple(address)}: {name} was not made there")
+        if (entry.name, entry.request) != (name, request):
+            raise ReplayError(
+                f"the call at {tuple(address)} differs: recorded {entry.name} {entry.request}, "
+                f"now {name} {request}"
+            )
+        self.served += 1
+        return entry
