@@ -105,9 +105,7 @@ def _delayed(under_way: UnderWay, state: State, earliest: float) -> UnderWay:
             start = max(start, other.finishes)
     if start == under_way.started:
         return under_way
-    return under_way.replace(
-        started=start, finishes=start + under_way.finishes - under_way.started
-    )
+    return under_way.replace(started=start, finishes=start + under_way.finishes - under_way.started)
 
 
 def settle(

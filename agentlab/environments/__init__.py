@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from functools import cache
 from importlib import import_module
+from types import ModuleType
 
 from agentlab.environments.base import Environment
 from agentlab.errors import UnknownNameError
+from agentlab.scenario import Suite
 
 _BUILT_IN = {
     "chain": ("agentlab.environments.chain", "Chain"),
@@ -14,6 +16,9 @@ _BUILT_IN = {
     "blocks": ("agentlab.environments.blocks", "Blocks"),
     "blocksworld": ("agentlab.environments.blocks", "Blocksworld"),
 }
+_PROVIDERS = {"agentdojo": "agentlab.study.adapters.agentdojo"}
+"""Prefix of "prefix/part" names to the module that provides them, found by name as an entry point
+is: the module has ``environment(part)``, ``load_suite(part)`` and ``PARTS``."""
 _REGISTERED: dict[str, Environment] = {}
 
 
@@ -29,6 +34,11 @@ def _built_in(name: str) -> Environment:
     return made
 
 
+def provider(prefix: str) -> ModuleType:
+    """Return the module that provides "prefix/part" environments and suites."""
+    return import_module(_PROVIDERS[prefix])
+
+
 def get_environment(name: str) -> Environment:
     """Return the environment of that name.
 
@@ -39,6 +49,24 @@ def get_environment(name: str) -> Environment:
     """
     if name in _REGISTERED:
         return _REGISTERED[name]
+    prefix, _, part = name.partition("/")
+    if part and prefix in _PROVIDERS:
+        made: Environment = provider(prefix).environment(part)
+        return made
     if name not in _BUILT_IN:
         raise UnknownNameError("environment", name, [*_BUILT_IN, *_REGISTERED])
     return _built_in(name)
+
+
+def provided_suite(name: str) -> Suite | None:
+    """Return the suite "prefix/part" of a provider, or None when no provider has that prefix."""
+    prefix, _, part = name.partition("/")
+    if not part or prefix not in _PROVIDERS:
+        return None
+    made: Suite = provider(prefix).load_suite(part)
+    return made
+
+
+def provided_names() -> list[str]:
+    """Return the suites that providers have, as "prefix/part"."""
+    return [f"{prefix}/{part}" for prefix in _PROVIDERS for part in provider(prefix).PARTS]

@@ -358,7 +358,9 @@ def _book(world: Document, call: Call) -> Outcome:
     offer_id, found = call.arguments[_ID[call.tool]], _find(world, call)
     if found is None:
         what = " or ".join(kind.removesuffix("s") for kind in BOOKS[call.tool])
-        gone = {name: {offer_id: None} for name in (*BOOKS[call.tool], "seen")}
+        anywhere = any(offer_id in world[kind] for kind in _FREE)
+        names = BOOKS[call.tool] if anywhere else (*BOOKS[call.tool], "seen")
+        gone: dict[str, Any] = {name: {offer_id: None} for name in names}
         return _fail(world, "unknown_offer", f"there is no {what} {offer_id!r}", gone)
     kind, _, offer = found
     if offer_id not in world["seen"]:

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 from agentlab.bench import Bench
-from agentlab.plans.task_plan import TaskStep, parse_plan
+from agentlab.errors import suggest
 from agentlab.plans.task_plan import TaskPlan as TaskPlan
+from agentlab.plans.task_plan import TaskStep, parse_plan
 from agentlab.registry import Registry
 from agentlab.scenario import Goal
 from agentlab.state import Failure
@@ -99,9 +100,8 @@ def checked_plan(reply: Json, request: PlanRequest, bench: Bench) -> TaskPlan:
     def check(step: TaskStep) -> list[str]:
         action = bench.actions.get(step.action_type)
         if action is None:
-            from agentlab.errors import suggest
-
-            return [f"unknown action type {step.action_type!r}; {suggest(step.action_type, list(bench.actions))}"]
+            near = suggest(step.action_type, list(bench.actions))
+            return [f"unknown action type {step.action_type!r}; {near}"]
         return action.check(step, bench)
 
     return parse_plan(

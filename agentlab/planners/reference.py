@@ -62,9 +62,7 @@ def _completed(gold: ReferencePlan, request: PlanRequest) -> dict[str, str]:
     """Map gold step ids to the completed steps that stand for them (same name and tool)."""
     by_name = {(s.name, s.target_resource): s.step_id for s in request.done}
     return {
-        s.step_id: by_name[s.step_id, s.tool]
-        for s in gold.steps
-        if (s.step_id, s.tool) in by_name
+        s.step_id: by_name[s.step_id, s.tool] for s in gold.steps if (s.step_id, s.tool) in by_name
     }
 
 

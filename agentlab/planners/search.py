@@ -156,9 +156,7 @@ class Search:
         raise PlanError("no plan reaches the goal from what is known")
 
 
-def _filters(
-    failures: Collection[Failure], patience: int
-) -> list[Callable[[Call], bool]]:
+def _filters(failures: Collection[Failure], patience: int) -> list[Callable[[Call], bool]]:
     """Return what may be called: first without all that failed, then without what is permanent."""
     if not failures:
         return [lambda call: True]
@@ -197,9 +195,7 @@ def _reply(
         step_id = fresh_id(call.tool, taken)
         taken.add(step_id)
         seen = environment.registry[call.tool].seen
-        arguments = {
-            k: _lifted(v, known) if k in seen else v for k, v in call.arguments.items()
-        }
+        arguments = {k: _lifted(v, known) if k in seen else v for k, v in call.arguments.items()}
         before = (steps[-1]["stepId"],) if steps else ()
         steps.append(tool_step(step_id, call.tool, arguments, before))
         known.append((step_id, result))

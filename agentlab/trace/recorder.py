@@ -7,7 +7,8 @@ variable, so spans nest rightly under threads that were given their context.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar, Token
 from types import TracebackType
 from typing import Any
@@ -57,6 +58,15 @@ class Recorder:
         ) as span:
             span.output = output
         return span
+
+    @contextmanager
+    def under(self, span: Span) -> Iterator[None]:
+        """Make ``span`` the parent of what is recorded meanwhile."""
+        token = _current.set(span)
+        try:
+            yield
+        finally:
+            _current.reset(token)
 
     def of_kind(self, kind: str) -> list[Span]:
         """Return the spans of a kind, in the order in which they started."""

@@ -37,7 +37,7 @@ from agentlab.tools.tool import Effect, Tool
 from agentlab.values import Document, Json, canonical
 
 VERSION = "v1.2.2"
-SUITES = ("workspace", "travel", "banking", "slack")
+SUITES = PARTS = ("workspace", "travel", "banking", "slack")
 NOON = datetime.datetime(2024, 5, 15, 12)
 """When everything happens: the day that the suites' calendars call today."""
 
@@ -154,6 +154,12 @@ class AgentDojo(Environment):
         return Verdict(not reasons, tuple(reasons))
 
 
+@cache
+def environment(suite: str) -> AgentDojo:
+    """Return the environment of one of AgentDojo's suites (see ``AgentDojo``)."""
+    return AgentDojo(suite)
+
+
 def load_suite(suite: str) -> Suite:
     """Return one of AgentDojo's suites as scenarios, gold plans as references.
 
@@ -172,9 +178,9 @@ def load_suite(suite: str) -> Suite:
     ConfigError
         The package ``agentdojo`` is not installed.
     """
-    environment = AgentDojo(suite)
+    world = environment(suite)
     tasks = sorted(_suite(suite).user_tasks, key=lambda name: int(name.rsplit("_", 1)[1]))
-    return Suite(environment.name, [_scenario(suite, task) for task in tasks])
+    return Suite(world.name, [_scenario(suite, task) for task in tasks])
 
 
 def _scenario(suite: str, task: str) -> Scenario:
@@ -317,9 +323,10 @@ def _completed(calls: Sequence[CallRecord]) -> Iterable[str]:
 @cache
 def _gold_records(suite: str, task: str) -> tuple[str, ...]:
     """Return the gold calls with the results they have when nothing fails."""
-    environment, world, records = AgentDojo(suite), {"suite": suite, "task": task, "calls": {}}, []
+    world: Document = {"suite": suite, "task": task, "calls": {}}
+    records = []
     for call in gold_calls(suite, task):
-        outcome = environment.apply(world, call)
+        outcome = environment(suite).apply(world, call)
         world = outcome.world
         records.append(canonical([call.tool, call.arguments, outcome.result]))
     return tuple(records)

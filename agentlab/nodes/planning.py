@@ -1,0 +1,191 @@
+"""``planning``: a plan for the task, or a new one for what remains."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from agentlab.bench import Bench
+from agentlab.decisions import ReplanAction, ReplanRecord, TriggerPoint
+from agentlab.errors import PlanError, PlanParseError
+from agentlab.nodes.base import node
+from agentlab.planners.base import FULL, INITIAL, REMAINING, PlanRequest
+from agentlab.plans.references import references
+from agentlab.plans.task_plan import PlanStatus, StepStatus, TaskPlan, TaskStep
+from agentlab.scenario import Goal
+from agentlab.state import EXECUTE_NEXT_TASK, FINAL_RESPONSE, REFLECT, State
+from agentlab.values import digest
+
+GUARD_LIMIT = 2
+"""Replans that lead to the same plan in the same situation before the run is aborted."""
+
+
+@node
+def planning(state: State, lab: Bench) -> State:
+    """Ask the planner; on a replan keep what is done and put the new steps in place of the rest.
+
+    A planner that has no plan is data, not an exception: at first ``error`` says so, on a replan
+    ``stopped_by`` does, unless the strategy wants to decide about it.
+    """
+    request = plan_request(state, lab)
+    with lab.stage("planning", "Planning" if request.scope == INITIAL else "Replanning"):
+        lab.emit("on_thinking_content", "planning", "analysing the task and making a plan")
+        try:
+            with lab.recorder.span(
+                "decision", "plan", visit=state.visit, now=state.now, input={"scope": request.scope}
+            ) as span:
+                made = _asked(request, lab)
+                span.output = _shown(made)
+        except PlanError as e:
+            return _no_plan(state, lab, request, str(e))
+    state = state.replace(plans=state.plans + 1)
+    if request.scope == INITIAL:
+        return _started(state, lab, made)
+    return _replanned(state, lab, made, request.scope)
+
+
+def _asked(request: PlanRequest, lab: Bench) -> TaskPlan:
+    """Ask the planner; a reply that does not parse is asked for once more with the parse error."""
+    try:
+        return lab.planner.plan(request, lab)
+    except PlanParseError as e:
+        hint = f"the reply before was {e}"
+        return lab.planner.plan(replace(request, hints=(*request.hints, hint)), lab)
+
+
+def plan_request(state: State, lab: Bench) -> PlanRequest:
+    """Return what the planner is asked in this state."""
+    decision, plan = state.last_decision, state.task_plan
+    scope = INITIAL
+    if plan is not None and decision is not None:
+        scope = FULL if decision.action is ReplanAction.REPLAN_FULL else REMAINING
+    done: tuple[TaskStep, ...] = ()
+    if plan is not None and scope == REMAINING:
+        done = tuple(s for s in plan.steps if s.status is StepStatus.COMPLETED)
+    return PlanRequest(
+        user_input=state.user_input,
+        goal=lab.scenario.goal if lab.scenario is not None else Goal(),
+        belief=state.belief,
+        done=done,
+        results=_results(state),
+        failures=tuple(state.failures),
+        hints=decision.new_context_hints if decision is not None else (),
+        scope=scope,
+        number=state.plans,
+        seed=state.seed,
+        taken=_taken(state),
+        replans_left=max(0, state.max_loops - state.loop_count),
+        earlier=plan,
+        side_effects=state.side_effects if scope == FULL else (),
+        world=state.world if getattr(lab.planner, "privileged", False) else None,
+    )
+
+
+def _results(state: State) -> dict[str, Any]:
+    """Return the completed results in the order in which they came."""
+    order = (r.step_id for r in state.task_results if r.step_id in state.results)
+    return {step_id: state.results[step_id] for step_id in order}
+
+
+def _taken(state: State) -> frozenset[str]:
+    ids = {r.step_id for r in state.task_results}
+    if state.task_plan is not None:
+        ids |= {s.step_id for s in state.task_plan.steps}
+    for record in state.replan_history:
+        ids |= {s.step_id for s in record.before.steps}
+    return frozenset(ids)
+
+
+def _shown(plan: TaskPlan) -> dict[str, Any]:
+    return {
+        "plan_id": plan.plan_id,
+        "steps": [[s.step_id, s.label, s.parameters] for s in plan.steps],
+    }
+
+
+def _started(state: State, lab: Bench, plan: TaskPlan) -> State:
+    lab.emit("on_overall_progress", 0, len(plan.steps), 0.0)
+    return state.replace(
+        task_plan=plan,
+        current_task_index=0,
+        next_action=EXECUTE_NEXT_TASK if plan.steps else FINAL_RESPONSE,
+    )
+
+
+def _replanned(state: State, lab: Bench, made: TaskPlan, scope: str) -> State:
+    old, decision = state.task_plan, state.last_decision
+    assert old is not None
+    assert decision is not None
+    kept = _kept(old, scope, decision.steps_to_cancel)
+    merged = made.replace(replan_count=state.loop_count, user_intent=old.user_intent)
+    merged = merged.with_steps((*kept, *made.steps))
+    if merged.answer is None and _still_resolves(old.answer, merged, state):
+        merged = merged.replace(answer=old.answer)
+    record = ReplanRecord(
+        at=state.now, visit=state.visit, decision=decision, before=old, after=merged
+    )
+    state = state.replace(
+        task_plan=merged,
+        current_task_index=merged.current_index,
+        replan_history=state.replan_history.append(record),
+        next_action=EXECUTE_NEXT_TASK if merged.steps else FINAL_RESPONSE,
+    )
+    return _guarded(state, lab)
+
+
+def _kept(old: TaskPlan, scope: str, cancel: tuple[int, ...]) -> list[TaskStep]:
+    """Return the steps that stay: completed ones, those under way, those not cancelled."""
+    if scope == FULL:
+        return [s for s in old.steps if s.status is StepStatus.RUNNING]
+    stay = {StepStatus.COMPLETED, StepStatus.RUNNING}
+    return [
+        s
+        for s in old.steps
+        if s.status in stay
+        or (cancel and s.status is StepStatus.PENDING and s.step_index not in cancel)
+    ]
+
+
+def _still_resolves(answer: str | None, plan: TaskPlan, state: State) -> bool:
+    if answer is None:
+        return False
+    ids = {s.step_id for s in plan.steps} | set(state.results)
+    return all(r.step in ids for r in references(answer))
+
+
+def _guarded(state: State, lab: Bench) -> State:
+    """Abort when replanning has led to the same plan in the same situation before.
+
+    The plan's ids are ignored; failures count, so a plan that is tried once more after another
+    failure is progress of a kind.
+    """
+    assert state.task_plan is not None
+    failures = [[f.tool, f.arguments, f.code, f.count] for f in state.failures]
+    signature = digest([state.task_plan.signature(), state.belief, failures])
+    times = state.guard.get(signature, 0) + 1
+    plan = state.task_plan
+    state = state.replace(guard=state.guard.set(signature, times))
+    if times < GUARD_LIMIT:
+        return state
+    lab.recorder.mark(
+        "decision", "no_progress", visit=state.visit, now=state.now,
+        output={"action": ReplanAction.ABORT.value, "reasoning": "same plan, same situation"},
+    )  # fmt: skip
+    return state.replace(
+        task_plan=plan.replace(status=PlanStatus.ABORTED),
+        stopped_by="no_progress",
+        next_action=FINAL_RESPONSE,
+    )
+
+
+def _no_plan(state: State, lab: Bench, request: PlanRequest, reason: str) -> State:
+    state = state.replace(plans=state.plans + 1)
+    trigger = lab.strategy.triggered(TriggerPoint.PLANNING_FAILED, state)
+    if trigger is not None and state.task_plan is not None:
+        return state.replace(trigger=trigger, next_action=REFLECT)
+    lab.emit("on_error", reason)
+    if request.scope == INITIAL:
+        return state.replace(error=reason, stopped_by="no_plan", next_action=FINAL_RESPONSE)
+    assert state.task_plan is not None
+    plan = state.task_plan.replace(status=PlanStatus.FAILED)
+    return state.replace(task_plan=plan, stopped_by="no_plan", next_action=FINAL_RESPONSE)

@@ -1,0 +1,124 @@
+"""``reflection``: judge what happened, and decide how to go on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agentlab.bench import Bench
+from agentlab.decisions import (
+    REPLANS,
+    ReflectionResult,
+    ReplanAction,
+    ReplanDecision,
+    TriggerPoint,
+)
+from agentlab.nodes.base import node
+from agentlab.plans.task_plan import PlanStatus, StepStatus
+from agentlab.reflectors import counts
+from agentlab.state import EXECUTE_NEXT_TASK, FINAL_RESPONSE, REPLAN, State
+from agentlab.values import merge_patch
+
+
+@node
+def reflection(state: State, lab: Bench) -> State:
+    """Count what completed, failed and was skipped; let the strategy decide; write the next action.
+
+    A spent budget bars replanning. A decision put in by a person or a fork is taken as it is.
+    """
+    with lab.stage("reflection", "Reflecting"):
+        number = counts(state)
+        text = (
+            f"{number[StepStatus.COMPLETED]} completed, {number[StepStatus.FAILED]} failed, "
+            f"{number[StepStatus.SKIPPED]} skipped"
+        )
+        lab.emit("on_thinking_content", "reflection", text)
+        decision = decide(state, lab)
+    lab.recorder.mark(
+        "decision", decision.action.value, visit=state.visit, step_id=decision.step_id or "",
+        now=state.now, input=_asked(state), output=_told(decision),
+    )  # fmt: skip
+    result = ReflectionResult(
+        analysis=f"{text}; {decision.reasoning}" if decision.reasoning else text,
+        goal_achieved=number[StepStatus.COMPLETED] > 0
+        and not number[StepStatus.FAILED]
+        and not number[StepStatus.INTERRUPTED],
+        need_replan=decision.action in REPLANS,
+        replan_reason=decision.reasoning if decision.action in REPLANS else "",
+        suggestions=decision.new_context_hints,
+    )
+    state = state.replace(
+        reflection=result,
+        need_replan=result.need_replan,
+        last_decision=decision,
+        forced_decision=None,
+        trigger=None,
+    )
+    return carry_out(state, lab, decision)
+
+
+def decide(state: State, lab: Bench) -> ReplanDecision:
+    """Return the decision for this state: forced, barred by a budget, or the strategy's."""
+    if state.forced_decision is not None:
+        return state.forced_decision
+    if state.stopped_by is not None:
+        return ReplanDecision(
+            action=ReplanAction.CONTINUE,
+            reasoning=f"the budget of {state.stopped_by} is spent",
+            spent=state.stopped_by,
+        )
+    trigger = state.trigger
+    if trigger is None:
+        trigger = lab.strategy.triggered(TriggerPoint.PLAN_END, state)
+    if trigger is None:
+        return ReplanDecision(action=ReplanAction.CONTINUE)
+    return lab.strategy.decide(trigger, state, lab)
+
+
+def _asked(state: State) -> dict[str, Any] | None:
+    return None if state.trigger is None else state.trigger.to_json()
+
+
+def _told(decision: ReplanDecision) -> dict[str, Any]:
+    return {
+        "action": decision.action.value, "reasoning": decision.reasoning, "spent": decision.spent,
+        "wait": decision.wait, "confidence": decision.confidence,
+    }  # fmt: skip
+
+
+def carry_out(state: State, lab: Bench, decision: ReplanDecision) -> State:
+    """Write what a decision means into the state: the next action, and what it takes."""
+    plan = state.task_plan
+    if decision.correction:
+        state = state.replace(belief=merge_patch(state.belief, decision.correction))
+    if decision.action is ReplanAction.RETRY and decision.step_id is not None and plan is not None:
+        again = plan.with_step(
+            decision.step_id,
+            status=StepStatus.PENDING,
+            result=None,
+            error=None,
+            interruption_context=None,
+        ).replace(status=PlanStatus.EXECUTING)
+        waits = state.not_before.set(decision.step_id, state.now + decision.wait)
+        return state.replace(
+            task_plan=again,
+            not_before=waits,
+            current_task_index=again.current_index,
+            next_action=EXECUTE_NEXT_TASK,
+        )
+    if decision.action in REPLANS and plan is not None:
+        count = state.loop_count + 1
+        lab.emit("on_replan_required", decision.reasoning, count)
+        return state.replace(
+            task_plan=plan.replace(status=PlanStatus.REPLANNING),
+            loop_count=count,
+            next_action=REPLAN,
+        )
+    if decision.action is ReplanAction.ABORT and plan is not None:
+        return state.replace(
+            task_plan=plan.replace(status=PlanStatus.ABORTED),
+            stopped_by=decision.spent if decision.spent == "replans" else "abort",
+            next_action=FINAL_RESPONSE,
+        )
+    barred = state.stopped_by is not None
+    more = plan is not None and (plan.remaining or state.under_way) and not barred
+    return state.replace(next_action=EXECUTE_NEXT_TASK if more else FINAL_RESPONSE)

@@ -1,0 +1,563 @@
+"""A run: one workflow under way, a fold of nodes over immutable states.
+
+``states[i]`` precedes visit i, so ``states[-1]`` is where the run stands. Because a state is a
+value with the world inside, going back is dropping states, and a fork shares them: what came
+before the fork is never executed again.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+
+from agentlab.decisions import ReplanDecision
+from agentlab.environments.base import Verdict
+from agentlab.errors import ConfigError, ReplayError, RunError, UnknownNameError, suggest
+from agentlab.lab import Lab
+from agentlab.plans.task_plan import TaskPlan
+from agentlab.scenario import explain
+from agentlab.state import State
+from agentlab.trace.journal import Journal, MemoryJournal, ReplayJournal
+from agentlab.trace.recorder import Recorder
+from agentlab.trace.span import Span
+from agentlab.workflow import END, Workflow
+
+if TYPE_CHECKING:
+    from agentlab.trace.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """One execution of a node in a run."""
+
+    index: int
+    node: str
+    before: State
+    after: State
+    spans: tuple[Span, ...]
+
+    @property
+    def seconds(self) -> float:
+        """Wall time of the visit."""
+        return next((s.seconds for s in self.spans if s.kind == "node"), 0.0)
+
+    def changes(self) -> dict[str, Any]:
+        """Return the fields that the visit changed, with their new values."""
+        before, after = self.before.__dict__, self.after.__dict__
+        return {k: v for k, v in after.items() if v is not before.get(k) and v != before.get(k)}
+
+    def __repr__(self) -> str:
+        return f"<visit {self.index} {self.node}: {', '.join(self.changes())}>"
+
+
+@dataclass(frozen=True, slots=True)
+class Lineage:
+    """Where a run was forked from."""
+
+    run_id: str
+    at: int
+    """Visit before which it was forked."""
+    edits: tuple[str, ...] = ()
+    """What was changed: "plan", "state", "decision", "seed"."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayReport:
+    """What a replay found."""
+
+    identical: bool
+    visits: int
+    """Visits of the recording."""
+    matched: int
+    """Visits that came out the same, from the start."""
+    served: int
+    """Calls to the outside that were served from the recording."""
+    divergence: str | None = None
+    """The first difference; None: there is none."""
+
+    @property
+    def coverage(self) -> float:
+        """Share of the recorded visits that came out the same, 0 to 1."""
+        return self.matched / self.visits if self.visits else 1.0
+
+    def __str__(self) -> str:
+        text = f"{self.matched} of {self.visits} visits identical, {self.served} calls served"
+        return text if self.identical else f"{text}; first divergence: {self.divergence}"
+
+
+class Run:
+    """One workflow under way. Make one with ``workflow.start(lab)``."""
+
+    def __init__(
+        self,
+        workflow: Workflow,
+        lab: Lab,
+        states: list[State],
+        visited: list[str],
+        *,
+        journal: Journal | None = None,
+        lineage: Lineage | None = None,
+        run_id: str | None = None,
+        store: Store | None = None,
+    ) -> None:
+        self.run_id = run_id or uuid.uuid4().hex[:12]
+        self.workflow = workflow
+        self.recorder = Recorder()
+        self.journal: Journal = journal if journal is not None else MemoryJournal()
+        self.lab = lab.bind(recorder=self.recorder, journal=self.journal)
+        self.states = states
+        self.visited = visited
+        self.lineage = lineage
+        self.origin = len(visited)
+        """Number of visits that were made before this object existed."""
+        self._edits: dict[int, State] = {}
+        self._marks: list[int] = []  # spans recorded before each visit of ours
+        self._pause = threading.Event()
+        self._lock = threading.RLock()
+        self._store = store
+        self._root = self.recorder.span(
+            "run", workflow.name, visit=self.origin, now=states[-1].now
+        ).span
+
+    @classmethod
+    def start(
+        cls,
+        workflow: Workflow,
+        lab: Lab,
+        user_input: str | None = None,
+        *,
+        user_id: str = "",
+        session_id: str = "",
+        handler: object | None = None,
+        store: Store | str | None = None,
+        **fields: Any,
+    ) -> Run:
+        """Return a run in which nothing has happened yet.
+
+        Parameters
+        ----------
+        workflow : Workflow
+        lab : Lab
+        user_input : str, optional
+            Default: the scenario's task.
+        user_id, session_id : str
+        handler : object, optional
+            Hears stream events; default: the lab's.
+        store : Store or path, optional
+            Makes the run durable: every visit is written to disk, and so is every call to the
+            outside, before and after.
+        **fields
+            Other fields of the first state.
+        """
+        if handler is not None:
+            lab = lab.bind(handler=handler)
+        if user_id or session_id:
+            fields |= {"user_id": user_id, "session_id": session_id}
+        first = lab.initial_state(user_input, **fields)
+        if store is None:
+            return cls(workflow, lab, [first], [])
+        from agentlab.trace.store import Store
+
+        kept = store if isinstance(store, Store) else Store(store)
+        run_id = uuid.uuid4().hex[:12]
+        journal = kept.start_run(run_id, workflow.name, first)
+        return cls(workflow, lab, [first], [], journal=journal, run_id=run_id, store=kept)
+
+    @classmethod
+    def resume(
+        cls, store: Store | str, lab: Lab, run_id: str | None = None,
+        workflow: Workflow | None = None, handler: object | None = None,
+    ) -> Run:  # fmt: skip
+        """Go on with a durable run after its process ended, from its last checkpoint.
+
+        Parameters
+        ----------
+        store : Store or path
+        lab : Lab
+            Built as for the run that was killed.
+        run_id : str, optional
+            Default: the store's latest run.
+        workflow : Workflow, optional
+            Default: the one of that name.
+        handler : object, optional
+
+        Raises
+        ------
+        RunError
+            The store has no such run.
+        """
+        from agentlab.trace.store import Store
+
+        kept = store if isinstance(store, Store) else Store(store)
+        run_id, name, states, visited, journal = kept.load_run(run_id)
+        if workflow is None:
+            from agentlab.workflows import get_workflow
+
+            workflow = get_workflow(name)
+        if handler is not None:
+            lab = lab.bind(handler=handler)
+        return cls(workflow, lab, states, visited, journal=journal, run_id=run_id, store=kept)
+
+    # ---- where it stands -------------------------------------------------------------------
+
+    @property
+    def state(self) -> State:
+        """Where the run stands."""
+        return self.states[-1]
+
+    @property
+    def plan(self) -> TaskPlan:
+        """The plan as it stands.
+
+        Raises
+        ------
+        RunError
+            There is none yet.
+        """
+        plan = self.state.task_plan
+        if plan is None:
+            raise RunError("the run has no plan yet; step past 'planning' first")
+        return plan
+
+    @property
+    def next_node(self) -> str:
+        """Name of the node that the next step runs, or END."""
+        if not self.visited:
+            return self.workflow.entry
+        return self.workflow.route(self.visited[-1], self.state)
+
+    @property
+    def finished(self) -> bool:
+        """True when no node is left."""
+        return self.next_node == END
+
+    @property
+    def spans(self) -> list[Span]:
+        """What this run recorded (a fork: since it was forked)."""
+        return self.recorder.spans
+
+    @property
+    def verdict(self) -> Verdict:
+        """Whether the goal is reached as things stand."""
+        return self.lab.verdict(self.state)
+
+    # ---- going on --------------------------------------------------------------------------
+
+    def step(self) -> Visit:
+        """Run the next node.
+
+        Returns
+        -------
+        Visit
+            What happened.
+
+        Raises
+        ------
+        RunError
+            The run is finished.
+        Exception
+            Whatever the node raised; the run is as it was before.
+        """
+        with self._lock:
+            name = self.next_node
+            if name == END:
+                raise RunError("the run is finished; rewind or fork it to go on")
+            before, mark = self.state, len(self.spans)
+            try:
+                with self.recorder.under(self._root):
+                    after = self.workflow.nodes[name](before, self.lab)
+            except BaseException:
+                del self.recorder.spans[mark:]
+                raise
+            return self._append(name, before, after, mark)
+
+    def _append(self, name: str, before: State, after: State, mark: int) -> Visit:
+        index = len(self.visited)
+        if self._store is not None:
+            self._store.checkpoint(self.run_id, index, name, before, after)
+        self.states.append(after)
+        self.visited.append(name)
+        self._marks.append(mark)
+        root = self._root
+        root.seconds = self.spans[-1].started + self.spans[-1].seconds - root.started
+        root.sim_end = after.now
+        root.output = {"final_response": after.final_response, "answer": after.answer}
+        return Visit(index, name, before, after, tuple(self.spans[mark:]))
+
+    def iterate(self) -> Iterator[tuple[str, State]]:
+        """Step to the end, or to a pause, yielding (node name, state after it)."""
+        self._pause.clear()
+        while not self.finished and not self._pause.is_set():
+            visit = self.step()
+            yield visit.node, visit.after
+
+    def finish(self, max_visits: int = 10_000) -> State:
+        """Step to the end, or to a pause, and return the state.
+
+        Raises
+        ------
+        RunError
+            The end was not reached in ``max_visits`` visits.
+        """
+        self._pause.clear()
+        for _ in range(max_visits):
+            if self._pause.is_set() or self.finished:
+                return self.state
+            self.step()
+        if self.finished:
+            return self.state
+        raise RunError(f"not finished after {max_visits} visits")
+
+    def run_until(self, target: str | Callable[[State], bool], max_visits: int = 10_000) -> State:
+        """Step until just before a node, or until a condition holds.
+
+        Parameters
+        ----------
+        target : str or callable
+            A node's name, or a predicate of the state. At least one step is made when the run
+            already stands before that node.
+
+        Raises
+        ------
+        UnknownNameError
+            The workflow has no such node.
+        RunError
+            The run ended, or ``max_visits`` were made, without getting there.
+        """
+        if isinstance(target, str) and target not in self.workflow.nodes:
+            raise UnknownNameError("node", target, self.workflow.nodes)
+        self._pause.clear()
+        for _ in range(max_visits):
+            if self.finished:
+                raise RunError(f"the run ended without reaching {target!r}")
+            self.step()
+            if self._pause.is_set():
+                return self.state
+            there = self.next_node == target if isinstance(target, str) else target(self.state)
+            if there:
+                return self.state
+        raise RunError(f"did not reach {target!r} in {max_visits} visits")
+
+    def pause(self) -> None:
+        """Stop ``finish``, ``iterate`` or ``run_until`` after this node; any thread may call it."""
+        self._pause.set()
+
+    # ---- changing what is ------------------------------------------------------------------
+
+    def edit(self, plan: TaskPlan | None = None, **fields: Any) -> State:
+        """Change the state that the run stands at.
+
+        Parameters
+        ----------
+        plan : TaskPlan, optional
+            A new plan; settled steps must stay as they are.
+        **fields
+            State fields, e.g. ``fault_plan=...``, ``forced_decision=...``.
+
+        Raises
+        ------
+        RunError
+            A field does not exist or has the wrong type, or the plan changes what is settled.
+        """
+        with self._lock:
+            edited = _edited(self.state, plan, fields)
+            if self._store is not None:
+                self._store.checkpoint(
+                    self.run_id, len(self.visited) - 1, "(edit)", self.state, edited
+                )
+            self.states[-1] = edited
+            self._edits[len(self.visited)] = edited
+            return edited
+
+    def rewind(self, to: int) -> State:
+        """Go back to before visit ``to``; what came after is dropped.
+
+        Raises
+        ------
+        RunError
+            ``to`` is no visit of this run, or the run is durable (fork it instead).
+        """
+        with self._lock:
+            at = self._visit_number(to)
+            if self._store is not None:
+                raise RunError("a durable run only grows; fork it instead of rewinding it")
+            if at < self.origin:
+                raise RunError(
+                    f"visit {at} was made before this run was forked; fork there instead"
+                )
+            if at < len(self.visited):
+                del self.recorder.spans[self._marks[at - self.origin] :]
+                del self._marks[at - self.origin :]
+                if isinstance(self.journal, MemoryJournal):
+                    kept = {a: e for a, e in self.journal.entries.items() if a.visit < at}
+                    self.journal.entries = kept
+            del self.states[at + 1 :]
+            del self.visited[at:]
+            self._edits = {k: v for k, v in self._edits.items() if k <= at}
+            return self.state
+
+    def fork(
+        self,
+        at: int | None = None,
+        *,
+        plan: TaskPlan | None = None,
+        state: dict[str, Any] | None = None,
+        decision: ReplanDecision | None = None,
+        seed: int | None = None,
+        lab: Lab | None = None,
+        handler: object | None = None,
+    ) -> Run:
+        """Start a new run from before visit ``at`` of this one; nothing before is executed again.
+
+        Parameters
+        ----------
+        at : int, optional
+            Default: where this run stands. Negative numbers count from there.
+        plan : TaskPlan, optional
+            Edited plan; settled steps must stay as they are.
+        state : dict, optional
+            State fields to change.
+        decision : ReplanDecision, optional
+            What the next reflection decides.
+        seed : int, optional
+            Redraws the faults and noise of the future only.
+        lab : Lab, optional
+            Go on with another planner, strategy or handler.
+        handler : object, optional
+
+        Raises
+        ------
+        RunError
+            ``at`` is no visit of this run, or an edit is refused.
+        """
+        where = self._visit_number(len(self.visited) if at is None else at)
+        fields = dict(state or {})
+        if decision is not None:
+            fields["forced_decision"] = decision
+        if seed is not None:
+            fields["seed"] = seed
+        base = self.states[where]
+        edited = _edited(base, plan, fields) if plan is not None or fields else base
+        given = {"plan": plan, "state": state, "decision": decision, "seed": seed, "lab": lab}
+        edits = tuple(k for k, v in given.items() if v is not None)
+        used = self.lab if lab is None else lab
+        if handler is not None:
+            used = used.bind(handler=handler)
+        return Run(
+            self.workflow,
+            used,
+            [*self.states[:where], edited],
+            self.visited[:where],
+            lineage=Lineage(self.run_id, where, edits),
+        )
+
+    def _visit_number(self, at: int) -> int:
+        number = at + len(self.visited) if at < 0 else at
+        if not 0 <= number < len(self.states):
+            raise RunError(f"expected a visit between 0 and {len(self.visited)}, got {at}")
+        return number
+
+    # ---- again -----------------------------------------------------------------------------
+
+    def replay(self) -> ReplayReport:
+        """Run the recorded visits again with every outside call served from the recording.
+
+        Nothing outside is called. The simulated world, which is a value, is computed again and
+        compared. The replay stops at the first difference in kind, name, address, input, output,
+        error or simulated times, and never goes on past what was recorded.
+        """
+        if not isinstance(self.journal, MemoryJournal):
+            raise RunError("this run's journal cannot be replayed")
+        served = ReplayJournal(self.journal.entries.values())
+        again = Run(
+            self.workflow,
+            self.lab.bind(handler=None),
+            [self.states[self.origin]],
+            self.visited[: self.origin],
+            journal=served,
+        )
+        if self.origin:
+            again.states[:0] = self.states[: self.origin]
+        total = len(self.visited) - self.origin
+        for k in range(total):
+            edited = self._edits.get(self.origin + k)
+            if edited is not None:
+                again.states[-1] = edited
+            problem = self._replayed(again, k)
+            if problem is not None:
+                return ReplayReport(False, total, k, served.served, problem)
+        return ReplayReport(True, total, total, served.served)
+
+    def _replayed(self, again: Run, k: int) -> str | None:
+        """Make visit ``origin + k`` again; return the first difference, or None."""
+        name = self.visited[self.origin + k]
+        if again.next_node != name:
+            return f"visit {self.origin + k}: recorded node {name!r}, now {again.next_node!r}"
+        try:
+            visit = again.step()
+        except ReplayError as e:
+            return f"visit {self.origin + k}: {e}"
+        end = self._marks[k + 1] if k + 1 < len(self._marks) else len(self.spans)
+        recorded = [s.row() for s in self.spans[self._marks[k] : end]]
+        return first_difference(recorded, [s.row() for s in visit.spans])
+
+    def __repr__(self) -> str:
+        where = "finished" if self.finished else f"before {self.next_node!r}"
+        return f"<run {self.run_id} of {self.workflow.name!r}, {len(self.visited)} visits, {where}>"
+
+
+_COMPARED = {
+    "kind": 2, "name": 3, "visit": 4, "step_id": 5, "attempt": 6, "input": 7, "output": 8,
+    "error": 9, "sim_start": 12, "sim_end": 13,
+}  # fmt: skip
+"""What makes two spans identical, with its place in a row; ids and wall times do not count."""
+
+
+def first_difference(recorded: list[list[Any]], now: list[list[Any]]) -> str | None:
+    """Return the first difference between two lists of span rows, or None."""
+    for old, new in zip(recorded, now, strict=False):
+        for name, i in _COMPARED.items():
+            if old[i] != new[i]:
+                what = f"{old[2]} {old[3]!r} at visit {old[4]}"
+                step = f", step {old[5]!r} attempt {old[6]}" if old[5] else ""
+                return f"{what}{step}: {name} was {_brief(old[i])}, now {_brief(new[i])}"
+    if len(recorded) != len(now):
+        return f"{len(recorded)} spans were recorded, now {len(now)}"
+    return None
+
+
+def _brief(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 120 else f"{text[:117]}..."
+
+
+def _edited(state: State, plan: TaskPlan | None, fields: dict[str, Any]) -> State:
+    unknown = [k for k in fields if k not in State.model_fields]
+    if unknown:
+        raise RunError(f"a state has no {unknown[0]!r}; {suggest(unknown[0], State.model_fields)}")
+    if plan is not None:
+        _check_edit(state.task_plan, plan)
+        fields = {**fields, "task_plan": plan, "current_task_index": plan.current_index}
+    try:
+        return state.replace(**fields)
+    except ValidationError as e:
+        raise RunError(f"the edit is refused: {explain(e)}") from e
+
+
+def _check_edit(old: TaskPlan | None, new: TaskPlan) -> None:
+    """Refuse an edit that changes or drops steps that are settled or under way."""
+    if not isinstance(new, TaskPlan):
+        raise ConfigError(f"expected a TaskPlan, got {new!r}")
+    if old is None:
+        return
+    after = {s.step_id: s for s in new.steps}
+    for step in old.steps:
+        if step.settled or step.status == "running":
+            kept = after.get(step.step_id)
+            if kept is None or kept.replace(step_index=step.step_index) != step:
+                raise RunError(f"step {step.step_id!r} is {step.status}; an edit must leave it")
