@@ -194,14 +194,22 @@ class Run:
         from agentlab.trace.store import Store
 
         kept = store if isinstance(store, Store) else Store(store)
-        run_id, name, states, visited, journal = kept.load_run(run_id)
+        found = kept.load_run(run_id)
         if workflow is None:
             from agentlab.workflows import get_workflow
 
-            workflow = get_workflow(name)
+            workflow = get_workflow(found.workflow)
         if handler is not None:
             lab = lab.bind(handler=handler)
-        return cls(workflow, lab, states, visited, journal=journal, run_id=run_id, store=kept)
+        run = cls(
+            workflow, lab, found.states, found.visited, journal=found.journal,
+            run_id=found.run, store=kept,
+        )  # fmt: skip
+        run.origin = 0
+        for spans in found.spans:
+            run._marks.append(len(run.spans))
+            run.spans.extend(spans)
+        return run
 
     # ---- where it stands -------------------------------------------------------------------
 
@@ -279,7 +287,7 @@ class Run:
     def _append(self, name: str, before: State, after: State, mark: int) -> Visit:
         index = len(self.visited)
         if self._store is not None:
-            self._store.checkpoint(self.run_id, index, name, before, after)
+            self._store.checkpoint(self.run_id, index, name, before, after, self.spans[mark:])
         self.states.append(after)
         self.visited.append(name)
         self._marks.append(mark)

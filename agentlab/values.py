@@ -107,6 +107,11 @@ def _validator(cls: type[Value], name: str) -> Any:
     return TypeAdapter(annotation, config=_adapter_config(annotation)).validate_python
 
 
+def validated(cls: type[Value], name: str, value: Any) -> Any:
+    """Return ``value`` as the field ``name`` of ``cls`` would hold it."""
+    return _validator(cls, name)(value)
+
+
 def _adapter_config(annotation: Any) -> ConfigDict | None:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return None  # a model brings its own configuration; giving another is an error

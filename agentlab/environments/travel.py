@@ -167,7 +167,8 @@ class Travel(Environment):
         Needs share nothing but the money, so their order changes no cost and one order is enough:
         look first, pay later. That is: ways to look at what the first need without a seen option
         can be met with; when all have one, ways to pay for (or look further at) the first need's.
-        Options are those that leave enough for the cheapest ones of all other needs.
+        Options are those that leave enough for the cheapest ones of all other needs; of a kind the
+        two cheapest, for they differ in nothing but the price.
 
         When the trip is booked, what may still be asked for is the answer.
         """
@@ -187,24 +188,20 @@ class Travel(Environment):
         unseen = (i for i, each in enumerate(options) if not any(o.seen for o in each))
         first = next(unseen, 0)
         money = cheapest[first] + spare
-        for option in options[first]:
-            if option.seen:
+        for kind in _FREE:
+            for option in [o for o in options[first] if o.seen and o.kind == kind][:2]:
                 yield from _ways_to_pay(needs[first], option, money)
         yield from _ways_to_look(belief, [o for o in options[first] if not o.seen])
 
     def key(self, world: Document) -> tuple[Any, ...]:
         """Return the money, what was seen and booked, and what every offer is and costs now."""
-        return (
-            world["budget"],
-            world["spent"],
-            frozenset(world["seen"]),
-            frozenset(world["bookings"]),
-            tuple(
-                (offer_id, offer.get("price"), offer.get(free))
-                for kind, free in _FREE.items()
-                for offer_id, offer in world[kind].items()
-            ),
-        )
+        offers = [
+            (offer_id, offer.get("price"), offer.get(free))
+            for kind, free in _FREE.items()
+            for offer_id, offer in world[kind].items()
+        ]
+        money = (world["budget"], world["spent"])
+        return (*money, frozenset(world["seen"]), frozenset(world["bookings"]), *offers)
 
     def estimate(self, goal: Goal, world: Document) -> float:
         """Return the seconds to look at (if not yet seen) and pay for the quickest options.
@@ -262,11 +259,9 @@ def _describe(need: Document) -> str:
     return f"{need['origin']} to {need['destination']}"
 
 
-def _offers(world: Document, kind: str) -> Iterator[tuple[str, Document]]:
-    """Yield id and offer; one that lost fields to a silent fault, in a belief, is passed over."""
-    for offer_id, offer in world[kind].items():
-        if all(name in offer for name in _FIELDS[kind]):
-            yield offer_id, offer
+def _whole(kind: str, offer: Document) -> bool:
+    """Say whether an offer still has its price: in a belief, a silent fault may have made it up."""
+    return "price" in offer and _FREE[kind] in offer
 
 
 def _outlook(goal: Goal, world: Document) -> tuple[list[Document], list[list[_Option]], int]:
@@ -282,8 +277,8 @@ def _outlook(goal: Goal, world: Document) -> tuple[list[Document], list[list[_Op
         fitting = [
             _Option(offer["price"] * nights, offer_id, kind, offer_id in seen)
             for kind in (("hotels",) if "city" in need else ("flights", "trains"))
-            for offer_id, offer in _offers(world, kind)
-            if _fits(need, offer) and offer[_FREE[kind]] > 0
+            for offer_id, offer in world[kind].items()
+            if _fits(need, offer) and _whole(kind, offer) and offer[_FREE[kind]] > 0
         ]
         fitting.sort(key=lambda option: (option.cost, option.id))
         spare -= fitting[0].cost if fitting else 0
@@ -342,8 +337,8 @@ def _show(world: Document, call: Call) -> Outcome:
     for kind in SHOWS[call.tool]:
         learned[kind] = {
             offer_id: offer
-            for offer_id, offer in _offers(world, kind)
-            if all(offer[name] == value for name, value in call.arguments.items())
+            for offer_id, offer in world[kind].items()
+            if call.arguments.items() <= offer.items() and _whole(kind, offer)
         }
         free = [{"id": i, **offer} for i, offer in learned[kind].items() if offer[_FREE[kind]] > 0]
         result[kind] = sorted(free, key=lambda offer: (offer["price"], offer["id"]))

@@ -1,0 +1,364 @@
+"""The store: one SQLite file for a study or a durable run. Append-only and versioned.
+
+Write-ahead logging, so a killed process loses at most the transaction under way; triggers refuse
+every UPDATE and DELETE. Of a state only what changed is written (``delta``). Spans are one
+compressed JSON document a cell or visit: they are read whole or not at all. Only one process
+writes; workers hand their results to it.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from agentlab.errors import RunError, StoreError, StoreVersionError, StoreWriteError
+from agentlab.state import State
+from agentlab.trace.delta import apply, delta
+from agentlab.trace.journal import Address, Entry, MemoryJournal
+from agentlab.trace.span import Span
+from agentlab.values import Json, thaw
+
+VERSION = 1
+APPLICATION = 0x61676C62  # "aglb": tells our files from other SQLite files
+
+_TABLES = {
+    "meta": "seq INTEGER PRIMARY KEY, key TEXT NOT NULL, value TEXT NOT NULL",
+    "cells": (
+        "seq INTEGER PRIMARY KEY, cell TEXT NOT NULL, attempt INTEGER NOT NULL, "
+        "status TEXT NOT NULL, row TEXT NOT NULL, UNIQUE (cell, attempt)"
+    ),
+    "traces": "seq INTEGER PRIMARY KEY REFERENCES cells (seq), spans BLOB NOT NULL",
+    "runs": "seq INTEGER PRIMARY KEY, run TEXT UNIQUE NOT NULL, workflow TEXT NOT NULL, "
+    "first BLOB NOT NULL",
+    "checkpoints": (
+        "seq INTEGER PRIMARY KEY, run TEXT NOT NULL, visit INTEGER NOT NULL, node TEXT NOT NULL, "
+        "changes BLOB NOT NULL, spans BLOB NOT NULL"
+    ),
+    "journal": (
+        "seq INTEGER PRIMARY KEY, run TEXT NOT NULL, visit INTEGER NOT NULL, step TEXT NOT NULL, "
+        "attempt INTEGER NOT NULL, nth INTEGER NOT NULL, name TEXT NOT NULL, "
+        "request TEXT NOT NULL, finished INTEGER NOT NULL, outcome TEXT NOT NULL"
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class CellResult:
+    """What one cell of a study came to."""
+
+    cell: str
+    """Key of the cell."""
+    status: str
+    """"done" or "crashed"."""
+    row: dict[str, Json]
+    spans: bytes = b""
+    """Packed span rows (see ``pack``)."""
+    attempt: int = 1
+
+
+def pack(value: Json) -> bytes:
+    """Return JSON data as compressed bytes."""
+    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return zlib.compress(text.encode(), 1)
+
+
+def unpack(blob: bytes) -> Json:
+    """Return what ``pack`` packed; empty bytes are an empty list."""
+    return json.loads(zlib.decompress(blob)) if blob else []
+
+
+def pack_spans(spans: Iterable[Span]) -> bytes:
+    """Return spans as compressed bytes; what is no JSON in them is an error."""
+    return pack([s.row() for s in spans])
+
+
+class Store:
+    """One results file.
+
+    Parameters
+    ----------
+    path : str or Path
+        A ``.db`` file, or a folder in which ``study.db`` lies. Made when it does not exist.
+    read_only : bool
+        Open for reading; the file must exist.
+
+    Raises
+    ------
+    StoreVersionError
+        The file was written by a newer version.
+    StoreWriteError
+        It cannot be written.
+    StoreError
+        It is no results file.
+    """
+
+    def __init__(self, path: str | Path, read_only: bool = False) -> None:
+        path = Path(path)
+        self.path = path if path.suffix == ".db" else path / "study.db"
+        self._lock = threading.RLock()
+        if read_only and not self.path.is_file():
+            raise StoreError(f"{self.path}: no such results file")
+        with self._translated():
+            if not read_only:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+            mode = "ro" if read_only else "rwc"
+            self.connection = sqlite3.connect(
+                f"{self.path.absolute().as_uri()}?mode={mode}", uri=True, timeout=10,
+                check_same_thread=False, isolation_level=None,
+            )  # fmt: skip
+            self._check()
+            if not read_only:
+                self._create()
+
+    def close(self) -> None:
+        """Close the file."""
+        self.connection.close()
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def _check(self) -> None:
+        version = self.connection.execute("PRAGMA user_version").fetchone()[0]
+        application = self.connection.execute("PRAGMA application_id").fetchone()[0]
+        tables = self.connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+        if tables and application != APPLICATION:
+            raise StoreError(f"{self.path}: an SQLite file, but no agentlab results")
+        if version > VERSION:
+            raise StoreVersionError(
+                f"{self.path}: written by a newer agentlab (format {version}; this one reads up to "
+                f"{VERSION}); upgrade agentlab or choose another folder"
+            )
+
+    def _create(self) -> None:
+        execute = self.connection.execute
+        execute("PRAGMA journal_mode = WAL")
+        execute("PRAGMA synchronous = NORMAL")
+        if execute("PRAGMA user_version").fetchone()[0] == VERSION:
+            return
+        with self.transaction():
+            for name, columns in _TABLES.items():
+                execute(f"CREATE TABLE IF NOT EXISTS {name} ({columns})")
+                for verb in ("UPDATE", "DELETE"):
+                    execute(
+                        f"CREATE TRIGGER IF NOT EXISTS no_{verb.lower()}_{name} BEFORE {verb} "
+                        f"ON {name} BEGIN SELECT RAISE(ABORT, 'the store is append-only'); END"
+                    )
+            execute("CREATE INDEX IF NOT EXISTS checkpoints_run ON checkpoints (run, seq)")
+            execute("CREATE INDEX IF NOT EXISTS journal_run ON journal (run, seq)")
+            execute(f"PRAGMA application_id = {APPLICATION}")
+            execute(f"PRAGMA user_version = {VERSION}")
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        """Turn SQLite's errors into ours, saying what to do."""
+        try:
+            yield
+        except sqlite3.Error as e:
+            text = str(e)
+            if "full" in text:
+                hint = "the disk is full; what was finished is kept: free space and start again"
+            elif "readonly" in text or "read-only" in text or "unable to open" in text:
+                hint = f"cannot be written ({text}); choose a folder you may write to"
+            elif "locked" in text or "busy" in text:
+                hint = "another process is writing to it; wait for it or choose another folder"
+            elif isinstance(e, sqlite3.DatabaseError) and "not a database" in text:
+                raise StoreError(f"{self.path}: no SQLite file") from e
+            else:
+                hint = text
+            raise StoreWriteError(f"{self.path}: {hint}") from e
+        except OSError as e:
+            reason = e.strerror or str(e)
+            raise StoreWriteError(
+                f"{self.path}: cannot be written ({reason}); choose a folder you may write to"
+            ) from e
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Commit what happens inside at once, or nothing of it."""
+        with self._lock, self._translated():
+            self.connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self.connection.execute("COMMIT")
+            except BaseException:
+                if self.connection.in_transaction:
+                    self.connection.execute("ROLLBACK")
+                raise
+
+    def _select(self, query: str, arguments: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        with self._lock, self._translated():
+            return self.connection.execute(query, arguments).fetchall()
+
+    # ---- what is known of the file ---------------------------------------------------------
+
+    def add_meta(self, **values: Json) -> None:
+        """Write named JSON values; a later one of a name counts."""
+        with self.transaction():
+            self.connection.executemany(
+                "INSERT INTO meta (key, value) VALUES (?, ?)",
+                [(k, json.dumps(v, sort_keys=True)) for k, v in values.items()],
+            )
+
+    def meta(self) -> dict[str, Json]:
+        """Return the named values."""
+        rows = self._select("SELECT key, value FROM meta ORDER BY seq")
+        return {key: json.loads(value) for key, value in rows}
+
+    # ---- cells of a study ------------------------------------------------------------------
+
+    def add_cells(self, results: Iterable[CellResult]) -> None:
+        """Write finished cells with their traces, all or none."""
+        with self.transaction():
+            for r in results:
+                cursor = self.connection.execute(
+                    "INSERT INTO cells (cell, attempt, status, row) VALUES (?, ?, ?, ?)",
+                    (r.cell, r.attempt, r.status, json.dumps(r.row, allow_nan=False)),
+                )
+                if r.spans:
+                    self.connection.execute(
+                        "INSERT INTO traces (seq, spans) VALUES (?, ?)", (cursor.lastrowid, r.spans)
+                    )
+
+    def cells(self) -> dict[str, CellResult]:
+        """Return the latest attempt of every cell, without its trace, in the order of writing."""
+        rows = self._select("SELECT cell, attempt, status, row FROM cells ORDER BY seq")
+        return {c: CellResult(c, s, json.loads(r), attempt=a) for c, a, s, r in rows}
+
+    def trace(self, cell: str) -> list[Span]:
+        """Return the spans of the latest attempt of a cell."""
+        rows = self._select(
+            "SELECT t.spans FROM cells c JOIN traces t USING (seq) WHERE c.cell = ? "
+            "ORDER BY c.seq DESC LIMIT 1",
+            (cell,),
+        )
+        return [Span.from_row(row) for row in unpack(rows[0][0])] if rows else []
+
+    def traces(self) -> Iterator[tuple[str, list[list[Json]]]]:
+        """Yield (cell, span rows) of the latest attempt of every cell."""
+        latest = "SELECT max(seq) FROM cells GROUP BY cell"
+        rows = self._select(
+            f"SELECT c.cell, t.spans FROM cells c JOIN traces t USING (seq) "
+            f"WHERE c.seq IN ({latest}) ORDER BY c.seq"
+        )
+        for cell, blob in rows:
+            yield cell, unpack(blob)
+
+    # ---- durable runs ----------------------------------------------------------------------
+
+    def start_run(self, run: str, workflow: str, first: State) -> StoreJournal:
+        """Write a run's first state; return its journal."""
+        with self.transaction():
+            self.connection.execute(
+                "INSERT INTO runs (run, workflow, first) VALUES (?, ?, ?)",
+                (run, workflow, pack(first.to_json())),
+            )
+        return StoreJournal(self, run)
+
+    def checkpoint(
+        self, run: str, visit: int, node: str, before: State, after: State,
+        spans: Iterable[Span] = (),
+    ) -> None:  # fmt: skip
+        """Write what one visit changed, and what it recorded."""
+        changes = json.dumps(delta(before, after), separators=(",", ":"), allow_nan=False)
+        rows = json.dumps([s.row() for s in spans], separators=(",", ":"), allow_nan=False)
+        with self.transaction():
+            self.connection.execute(
+                "INSERT INTO checkpoints (run, visit, node, changes, spans) VALUES (?, ?, ?, ?, ?)",
+                (run, visit, node, zlib.compress(changes.encode(), 1),
+                 zlib.compress(rows.encode(), 1)),
+            )  # fmt: skip
+
+    def run_ids(self) -> list[str]:
+        """Return the ids of the durable runs, oldest first."""
+        return [r for (r,) in self._select("SELECT run FROM runs ORDER BY seq")]
+
+    def load_run(self, run: str | None = None) -> StoredRun:
+        """Return a durable run as it was at its last checkpoint (default: the latest run).
+
+        Raises
+        ------
+        RunError
+            There is no such run.
+        """
+        ids = self.run_ids()
+        if not ids or (run is not None and run not in ids):
+            raise RunError(f"{self.path}: no run {run or ''}; runs: {', '.join(ids) or 'none'}")
+        run = run or ids[-1]
+        [(workflow, first)] = self._select("SELECT workflow, first FROM runs WHERE run = ?", (run,))
+        found = StoredRun(run, workflow, [State.model_validate(unpack(first))])
+        for node, changes, spans in self._select(
+            "SELECT node, changes, spans FROM checkpoints WHERE run = ? ORDER BY seq", (run,)
+        ):
+            after = apply(found.states[-1], unpack(changes))
+            if node == "(edit)":
+                found.states[-1] = after
+                continue
+            found.states.append(after)
+            found.visited.append(node)
+            found.spans.append([Span.from_row(row) for row in unpack(spans)])
+        found.journal = StoreJournal(self, run)
+        return found
+
+
+@dataclass
+class StoredRun:
+    """A durable run as it was at its last checkpoint."""
+
+    run: str
+    workflow: str
+    states: list[State]
+    visited: list[str] = field(default_factory=list)
+    spans: list[list[Span]] = field(default_factory=list)
+    """Of each visit."""
+    journal: MemoryJournal = field(default_factory=MemoryJournal)
+
+
+class StoreJournal(MemoryJournal):
+    """A journal that is on disk before a call is made and when it has ended."""
+
+    def __init__(self, store: Store, run: str) -> None:
+        self._store, self._run = store, run
+        super().__init__(self._read())
+
+    def _read(self) -> Iterator[Entry]:
+        for visit, step, attempt, nth, name, request, finished, outcome in self._store._select(
+            "SELECT visit, step, attempt, nth, name, request, finished, outcome FROM journal "
+            "WHERE run = ? ORDER BY seq",
+            (self._run,),
+        ):
+            told = json.loads(outcome)
+            yield Entry(
+                Address(visit, step, attempt, nth), name, request, bool(finished),
+                told.get("result"), told.get("error"),
+            )  # fmt: skip
+
+    def _write(self, entry: Entry) -> None:
+        outcome = json.dumps(
+            {"result": thaw(entry.result), "error": thaw(entry.error)}, allow_nan=False
+        )
+        with self._store.transaction():
+            self._store.connection.execute(
+                "INSERT INTO journal (run, visit, step, attempt, nth, name, request, finished, "
+                "outcome) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (self._run, *entry.address, entry.name, entry.request, entry.finished, outcome),
+            )
+
+    def start(self, address: Address, name: str, request: str) -> None:
+        """Write down, on disk, that a call is about to be made."""
+        super().start(address, name, request)
+        self._write(self.entries[address])
+
+    def finish(self, address: Address, name: str, request: str, result: Json, error: Json) -> None:
+        """Write down, on disk, how it ended."""
+        super().finish(address, name, request, result, error)
+        self._write(self.entries[address])
