@@ -36,8 +36,11 @@ _HOME = {
     "TaskStep": "plans.task_plan",
     "TargetedFault": "scenario",
     "Workflow": "workflow",
+    "Arm": "study.grid",
+    "Study": "study.study",
     "autonomous": "workflows.autonomous",
     "check_environment": "environments.base",
+    "grid": "study.grid",
     "load_suite": "datasets",
     "node": "nodes.base",
     "register_environment": "environments",
@@ -68,6 +71,9 @@ if TYPE_CHECKING:
     from agentlab.state import State as State
     from agentlab.strategies import Budget as Budget
     from agentlab.strategies import Strategy as Strategy
+    from agentlab.study.grid import Arm as Arm
+    from agentlab.study.grid import grid as grid
+    from agentlab.study.study import Study as Study
     from agentlab.tools.tool import Permissions as Permissions
     from agentlab.tools.tool import tool as tool
     from agentlab.workflow import Workflow as Workflow

@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import Field, SecretStr, ValidationError
 
 from agentlab.errors import ConfigError, UnknownNameError
-from agentlab.values import Document, Value
+from agentlab.values import Document, Value, explain
 
 
 class ModelSettings(Value):
@@ -210,9 +210,7 @@ def load_registry(path: str | Path) -> AgentRegistry:
     try:
         file = _File.model_validate(_document(path, text))
     except ValidationError as e:
-        from agentlab.scenario import explain
-
-        raise ConfigError(f"{path}: {explain(e)}") from None  # the input may hold a secret
+        raise ConfigError(f"{path}: {explain(e, show=False)}") from None  # it may hold a secret
     return AgentRegistry(
         file.agents, file.models, file.tools, file.knowledge_bases, source=str(path)
     )

@@ -83,6 +83,8 @@ class ReplanDecision(Value):
     """Merge patch on the belief: what a privileged trigger knows to be true."""
     spent: str | None = None
     """The budget that turned this decision into what it is; None: none did."""
+    reflection: ReflectionResult | None = None
+    """What the reflector said; None: it was not asked."""
 
 
 class ReplanRecord(Value):

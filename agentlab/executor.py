@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from agentlab.actions.base import StepOutcome
 from agentlab.bench import Bench
-from agentlab.errors import ReferenceError_
+from agentlab.errors import ReferenceError_, ReplayError, suggest
 from agentlab.events import SEVERITY, ChangeType, ContextChangeEvent, Severity
 from agentlab.faults import advance
 from agentlab.plans.references import compile_path, resolve
@@ -35,7 +35,11 @@ class SimulatedExecutor:
     """Carries steps out in simulated time; everything it knows is in the state."""
 
     def submit(self, state: State, bench: Bench, step: TaskStep) -> State:
-        """Start a step, or fail it at once when a reference does not resolve."""
+        """Start a step, or fail it at once when it cannot start."""
+        if step.action_type not in bench.actions:  # put in by an edit: planners are checked
+            near = suggest(step.action_type, bench.actions)
+            text = f"unknown action type {step.action_type!r}; {near}"
+            return settle(state, bench, step.step_id, StepOutcome(error=text), ran=False)
         try:
             parameters = resolve(step.parameters, state.results)
         except ReferenceError_ as e:
@@ -54,7 +58,12 @@ class SimulatedExecutor:
             ).replace(status=PlanStatus.EXECUTING),
         )
         action = bench.actions[step.action_type]
-        state, under_way = action.begin(state, bench, step, parameters, attempt)
+        try:
+            state, under_way = action.begin(state, bench, step, parameters, attempt)
+        except ReplayError:
+            raise
+        except Exception as e:
+            return settle(state, bench, step.step_id, StepOutcome(error=_told(e)))
         under_way = _delayed(under_way, state, earliest)
         return state.replace(under_way=state.under_way.append(under_way))
 
@@ -87,15 +96,17 @@ def _finished(
     action: Any, state: State, bench: Bench, under_way: UnderWay
 ) -> tuple[State, StepOutcome]:
     """Finish an action; an exception of its own fails the step and never ends the run."""
-    from agentlab.errors import ReplayError
-
     try:
         after: tuple[State, StepOutcome] = action.finish(state, bench, under_way)
         return after
     except ReplayError:
         raise  # a replay that diverged must not go on
     except Exception as e:
-        return state, StepOutcome(error=f"{type(e).__name__}: {e}")
+        return state, StepOutcome(error=_told(e))
+
+
+def _told(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
 
 
 def _delayed(under_way: UnderWay, state: State, earliest: float) -> UnderWay:
@@ -169,7 +180,17 @@ def _published(
 
 
 def unexpected(step: TaskStep, result: Json, bench: Bench) -> str | None:
-    """Return how a result fails the step's expectation (default: the tool's schema), or None."""
+    """Return how a result fails the step's expectation (default: the tool's schema), or None.
+
+    An expectation that cannot be judged (no JMESPath, no schema, wrong types) is not met.
+    """
+    try:
+        return _unexpected(step, result, bench)
+    except ValueError as e:
+        return f"the expectation of {step.step_id!r} cannot be judged: {e}"
+
+
+def _unexpected(step: TaskStep, result: Json, bench: Bench) -> str | None:
     expectation = step.expectation
     if expectation is None:
         if step.target_resource not in bench.tools:

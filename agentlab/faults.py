@@ -193,6 +193,8 @@ def strike(
     if tool.effect is Effect.READ and kind is not FaultKind.WRONG_RESULT:
         learned = {} if kind is not FaultKind.RENAMED_FIELD else learned
     told = Outcome(done.world, result=result, learned=learned)
+    if (result, learned) == (done.result, done.learned):  # nothing in it that could be false
+        return Struck(done, committed=True, delivered=False)
     return Struck(told, committed=True, truth=done.learned)
 
 
@@ -368,7 +370,7 @@ def advance(state: State, to: float) -> State:
                 if at is not None and at <= to:
                     due.append((at, event))
     for at, event in sorted(due, key=lambda item: item[0]):
-        state = _happen(state, event, at)
+        state = _happen(state, event, max(at, state.now))  # drawn anew, it may lie in the past
     return state.replace(now=max(state.now, to))
 
 

@@ -32,7 +32,7 @@ from agentlab.scenario import FaultPlan, Scenario
 from agentlab.state import DeliveredFault, Failure, Fault, State, UnderWay
 from agentlab.strategies import Strategy, get_strategy
 from agentlab.tools.tool import REPEATABLE, Permissions, Tool, ToolRegistry
-from agentlab.trace.journal import Address, Journal, MemoryJournal
+from agentlab.trace.journal import Address, Journal, NoJournal
 from agentlab.trace.recorder import Recorder
 from agentlab.values import Json, digest, is_json, merge_patch
 
@@ -118,7 +118,7 @@ class Lab:
         self.responder = responder or TemplateResponder()
         self.executor: Executor = SimulatedExecutor()
         self.recorder = Recorder()
-        self.journal: Journal = MemoryJournal()
+        self.journal: Journal = NoJournal()
         self._agent = agent
         self._complained: set[str] = set()
 
@@ -131,6 +131,9 @@ class Lab:
         unknown = set(changes) - set(vars(self))
         if unknown:
             raise ConfigError(f"a lab has no {sorted(unknown)}")
+        for name, get in (("planner", get_planner), ("strategy", get_strategy)):
+            if isinstance(changes.get(name), str):
+                changes[name] = get(changes[name])
         bound = object.__new__(Lab)
         bound.__dict__.update(self.__dict__)
         bound.__dict__.update(changes)
@@ -246,7 +249,7 @@ class Lab:
         try:
             method(*arguments)
         except Exception as e:
-            if event not in self._complained:
+            if not self._complained:
                 self._complained.add(event)
                 log.warning("handler %s raised %s: %s", event, type(e).__name__, e)
 

@@ -46,4 +46,4 @@ def choose(weights: Mapping[K, float], draw: float) -> K:
         left -= weight
         if left < 0:
             return key
-    return list(weights)[-1]
+    return [key for key, weight in weights.items() if weight > 0][-1]  # rounding left a rest

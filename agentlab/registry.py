@@ -1,8 +1,7 @@
 """Names with arguments: ``retry(2)``, ``reference(noise=0.2)``.
 
 A name is looked up in a registry and its arguments are literals (numbers, strings, booleans, None,
-lists, other names of the same form). Nothing is evaluated: the text is parsed and anything that is
-no literal is refused.
+lists, maps). Nothing is evaluated: the text is parsed and anything that is no literal is refused.
 """
 
 from __future__ import annotations
@@ -40,9 +39,12 @@ def parse_name(text: str) -> tuple[str, list[Any], dict[str, Any]]:
         raise _no_name(text)
     try:
         positional = [ast.literal_eval(a) for a in tree.args]
-        named = {k.arg: ast.literal_eval(k.value) for k in tree.keywords if k.arg}
+        pairs = [(k.arg, ast.literal_eval(k.value)) for k in tree.keywords]
     except (ValueError, TypeError) as e:
         raise _no_name(text) from e
+    named = {key: value for key, value in pairs if key is not None}
+    if len(named) < len(pairs):  # a key twice, or ``**mapping``
+        raise _no_name(text)
     return tree.func.id, positional, named
 
 

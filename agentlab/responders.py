@@ -10,6 +10,7 @@ from agentlab.state import State
 from agentlab.values import Json, canonical
 
 REASONS = {
+    "replans": "the limit of replans was reached",
     "executions": "the limit of step executions was reached",
     "tool_calls": "the limit of tool calls was reached",
     "lm_tokens": "the limit of LM tokens was reached",
@@ -32,9 +33,9 @@ class TemplateResponder:
 
     def respond(self, state: State, bench: Bench) -> str:
         """Return what the user is told."""
-        if state.error is not None:
-            return f"Your request could not be carried out: {state.error}"
         plan = state.task_plan
+        if state.error is not None and plan is None:
+            return f"Your request could not be carried out: {state.error}"
         if plan is None or not plan.steps:
             return f"There was nothing to carry out for: {state.user_input}"
         done = [s for s in plan.steps if s.status is StepStatus.COMPLETED]
@@ -59,6 +60,8 @@ class TemplateResponder:
         waiting = [s.name for s in plan.steps if s.status is StepStatus.PENDING]
         if waiting:
             lines.append(f"Not started: {', '.join(waiting)}.")
+        if state.error is not None:
+            lines.append(f"Error: {state.error}.")
         if state.stopped_by is not None:
             lines.append(f"It stopped because {REASONS.get(state.stopped_by, state.stopped_by)}.")
         if state.reflection is not None:

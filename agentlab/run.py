@@ -20,11 +20,11 @@ from agentlab.environments.base import Verdict
 from agentlab.errors import ConfigError, ReplayError, RunError, UnknownNameError, suggest
 from agentlab.lab import Lab
 from agentlab.plans.task_plan import TaskPlan
-from agentlab.scenario import explain
 from agentlab.state import State
 from agentlab.trace.journal import Journal, MemoryJournal, ReplayJournal
 from agentlab.trace.recorder import Recorder
 from agentlab.trace.span import Span
+from agentlab.values import explain
 from agentlab.workflow import END, Workflow
 
 if TYPE_CHECKING:
@@ -379,8 +379,15 @@ class Run:
                     self.run_id, len(self.visited) - 1, "(edit)", self.state, edited
                 )
             self.states[-1] = edited
+            self._forget(len(self.visited))
             self._edits[len(self.visited)] = edited
             return edited
+
+    def _forget(self, at: int) -> None:
+        """Forget calls made at visit ``at`` or later: what is done there now is another thing."""
+        if self._store is None and isinstance(self.journal, MemoryJournal):
+            kept = {a: e for a, e in self.journal.entries.items() if a.visit < at}
+            self.journal.entries = kept
 
     def rewind(self, to: int) -> State:
         """Go back to before visit ``to``; what came after is dropped.
@@ -401,9 +408,7 @@ class Run:
             if at < len(self.visited):
                 del self.recorder.spans[self._marks[at - self.origin] :]
                 del self._marks[at - self.origin :]
-                if isinstance(self.journal, MemoryJournal):
-                    kept = {a: e for a, e in self.journal.entries.items() if a.visit < at}
-                    self.journal.entries = kept
+            self._forget(at)
             del self.states[at + 1 :]
             del self.visited[at:]
             self._edits = {k: v for k, v in self._edits.items() if k <= at}
@@ -435,7 +440,7 @@ class Run:
         seed : int, optional
             Redraws the faults and noise of the future only.
         lab : Lab, optional
-            Go on with another planner, strategy or handler.
+            Go on with another planner, strategy (and its budget) or handler.
         handler : object, optional
 
         Raises
@@ -449,6 +454,9 @@ class Run:
             fields["forced_decision"] = decision
         if seed is not None:
             fields["seed"] = seed
+        if lab is not None and lab.strategy.budget != self.lab.strategy.budget:
+            fields.setdefault("max_loops", lab.strategy.budget.replans)
+            fields.setdefault("max_task_iterations", lab.strategy.budget.executions)
         base = self.states[where]
         edited = _edited(base, plan, fields) if plan is not None or fields else base
         given = {"plan": plan, "state": state, "decision": decision, "seed": seed, "lab": lab}

@@ -18,7 +18,7 @@ from typing import Annotated, Any, overload
 from pydantic import AfterValidator, Field, ValidationError
 
 from agentlab.errors import ScenarioError, UnknownNameError
-from agentlab.values import Document, Value
+from agentlab.values import Document, Value, explain
 
 
 class FaultKind(StrEnum):
@@ -277,16 +277,6 @@ def _read_line(path: Path, number: int, line: str) -> Scenario:
         raise ScenarioError(f"{path}, line {number}: not JSON: {e.msg} (column {e.colno})") from e
     except ValidationError as e:
         raise ScenarioError(f"{path}, line {number}: {explain(e)}") from e
-
-
-def explain(error: ValidationError) -> str:
-    """Put a validation error into one line: field, what is wrong, what arrived."""
-    parts = []
-    for item in error.errors(include_url=False)[:5]:
-        where = ".".join(map(str, item["loc"])) or "(document)"
-        got = "" if item["type"] == "missing" else f", got {str(item['input'])[:60]!r}"
-        parts.append(f"field {where}: {item['msg']}{got}")
-    return "; ".join(parts)
 
 
 def write_suite(suite: Suite, path: str | Path) -> None:

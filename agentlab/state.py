@@ -179,12 +179,3 @@ class State(Value):
         default_factory=pvector
     )
     world_events_done: tuple[str, ...] = ()
-
-    @property
-    def side_effects(self) -> tuple[str, ...]:
-        """What stands in the world by the agent's doing, as it knows: one line a completed call."""
-        from agentlab.calls import call_text
-
-        return tuple(
-            call_text(c.tool, c.arguments) for c in self.calls if c.error is None and c.committed
-        )

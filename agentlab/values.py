@@ -24,6 +24,7 @@ from pydantic import (
     InstanceOf,
     PlainSerializer,
     TypeAdapter,
+    ValidationError,
 )
 from pydantic.alias_generators import to_camel
 from pyrsistent import PMap, PVector, pmap, pvector
@@ -33,7 +34,7 @@ Json = Any
 
 T = TypeVar("T")
 
-Document = Annotated[dict[str, Any], InstanceOf[dict[str, Any]]]
+Document = InstanceOf[dict[str, Any]]
 """A JSON object kept by reference (validation does not copy it)."""
 
 
@@ -190,6 +191,24 @@ Map = Annotated[
 """A persistent map from strings to JSON values."""
 
 
+def explain(error: ValidationError, *, show: bool = True) -> str:
+    """Put a validation error into one line: field, what is wrong, what arrived.
+
+    Parameters
+    ----------
+    error : ValidationError
+    show : bool
+        False: say only of which type it was, since the value may be a secret.
+    """
+    parts = []
+    for item in error.errors(include_url=False)[:5]:
+        where = ".".join(map(str, item["loc"])) or "(document)"
+        got = repr(str(item["input"])[:60]) if show else type(item["input"]).__name__
+        got = "" if item["type"] == "missing" else f", got {got}"
+        parts.append(f"field {where}: {item['msg']}{got}")
+    return "; ".join(parts)
+
+
 def canonical(value: Json) -> str:
     """Return the canonical JSON text of ``value``: sorted keys, no spaces, no NaN.
 
@@ -211,7 +230,8 @@ def digest(value: Json) -> str:
     >>> digest({"a": 1, "b": 2}) == digest({"b": 2, "a": 1})
     True
     """
-    return hashlib.blake2b(canonical(value).encode(), digest_size=8).hexdigest()
+    data = canonical(value).encode("utf-8", "surrogatepass")  # JSON may spell a lone surrogate
+    return hashlib.blake2b(data, digest_size=8).hexdigest()
 
 
 def merge_patch(target: Json, patch: Json) -> Json:

@@ -27,6 +27,11 @@ def register_environment(environment: Environment) -> None:
     _REGISTERED[environment.name] = environment
 
 
+def registered() -> list[Environment]:
+    """Return the environments that were registered, for handing them to other processes."""
+    return list(_REGISTERED.values())
+
+
 @cache
 def _built_in(name: str) -> Environment:
     module, attribute = _BUILT_IN[name]

@@ -2,22 +2,46 @@
 
 from __future__ import annotations
 
+from agentlab.actions.base import StepOutcome
 from agentlab.bench import Bench
 from agentlab.errors import ReferenceError_
+from agentlab.executor import settle
 from agentlab.nodes.base import node
 from agentlab.plans.references import resolve
+from agentlab.plans.task_plan import PlanStatus, StepStatus
+from agentlab.responders import TemplateResponder
 from agentlab.state import State
 from agentlab.values import Json
 
 
 @node
 def final_response(state: State, lab: Bench) -> State:
-    """Resolve the plan's answer, write the response, and tell the handler."""
+    """Resolve the plan's answer, write the response, and tell the handler.
+
+    After an error the template answers, whoever the lab's responder is.
+    """
+    state = _closed(state, lab)
     state = state.replace(answer=plan_answer(state))
-    text = lab.responder.respond(state, lab)
+    responder = lab.responder if state.error is None else TemplateResponder()
+    text = responder.respond(state, lab)
     lab.emit("on_token", text)
     lab.emit("on_complete", text, state.session_id)
     return state.replace(final_response=text, next_action="")
+
+
+def _closed(state: State, lab: Bench) -> State:
+    """Interrupt what is still under way (after an ABORT), and say how the plan ended."""
+    for under_way in state.under_way:
+        ended = StepOutcome(error="the run ended while it was under way", interrupted=True)
+        state = settle(state, lab, under_way.step_id, ended)
+    plan = state.task_plan
+    if plan is None:
+        return state
+    if plan.status not in (PlanStatus.COMPLETED, PlanStatus.FAILED, PlanStatus.ABORTED):
+        whole = all(s.status in (StepStatus.COMPLETED, StepStatus.SKIPPED) for s in plan.steps)
+        unfinished = PlanStatus.FAILED if state.stopped_by is None else PlanStatus.ABORTED
+        plan = plan.replace(status=PlanStatus.COMPLETED if whole else unfinished)
+    return state.replace(task_plan=plan, under_way=())
 
 
 def plan_answer(state: State) -> Json:

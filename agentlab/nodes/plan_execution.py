@@ -27,10 +27,11 @@ def plan_execution(state: State, lab: Bench) -> State:
     with lab.stage("task_execution", "Executing the plan"):
         before = len(state.task_results)
         state, stopped = _submitted(state, lab)
-        if state.under_way:
-            state = lab.executor.wait(state, lab)
-        elif stopped is None and len(state.task_results) == before:
-            state = _blocked(state, lab)
+        if len(state.task_results) == before:  # else a step was settled at once
+            if state.under_way:
+                state = lab.executor.wait(state, lab)
+            elif stopped is None:
+                state = _blocked(state, lab)
     return _routed(state, lab, stopped)
 
 

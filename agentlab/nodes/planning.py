@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from agentlab.bench import Bench
+from agentlab.calls import call_text
 from agentlab.decisions import ReplanAction, ReplanRecord, TriggerPoint
 from agentlab.errors import PlanError, PlanParseError
 from agentlab.nodes.base import node
@@ -14,6 +15,7 @@ from agentlab.plans.references import references
 from agentlab.plans.task_plan import PlanStatus, StepStatus, TaskPlan, TaskStep
 from agentlab.scenario import Goal
 from agentlab.state import EXECUTE_NEXT_TASK, FINAL_RESPONSE, REFLECT, State
+from agentlab.tools.tool import Effect
 from agentlab.values import digest
 
 GUARD_LIMIT = 2
@@ -37,7 +39,7 @@ def planning(state: State, lab: Bench) -> State:
                 made = _asked(request, lab)
                 span.output = _shown(made)
         except PlanError as e:
-            return _no_plan(state, lab, request, str(e))
+            return _no_plan(state, lab, request, e)
     state = state.replace(plans=state.plans + 1)
     if request.scope == INITIAL:
         return _started(state, lab, made)
@@ -76,7 +78,8 @@ def plan_request(state: State, lab: Bench) -> PlanRequest:
         taken=_taken(state),
         replans_left=max(0, state.max_loops - state.loop_count),
         earlier=plan,
-        side_effects=state.side_effects if scope == FULL else (),
+        side_effects=_side_effects(state, lab) if scope != INITIAL else (),
+        reflection=state.reflection,
         world=state.world if getattr(lab.planner, "privileged", False) else None,
     )
 
@@ -85,6 +88,18 @@ def _results(state: State) -> dict[str, Any]:
     """Return the completed results in the order in which they came."""
     order = (r.step_id for r in state.task_results if r.step_id in state.results)
     return {step_id: state.results[step_id] for step_id in order}
+
+
+def _side_effects(state: State, lab: Bench) -> tuple[str, ...]:
+    """Return what stands in the world by the agent's doing, as it knows: a line a completed call.
+
+    Whether a call that looked completed took effect is what the agent cannot know.
+    """
+    return tuple(
+        call_text(c.tool, c.arguments)
+        for c in state.calls
+        if c.error is None and lab.tools[c.tool].effect is not Effect.READ
+    )
 
 
 def _taken(state: State) -> frozenset[str]:
@@ -178,7 +193,8 @@ def _guarded(state: State, lab: Bench) -> State:
     )
 
 
-def _no_plan(state: State, lab: Bench, request: PlanRequest, reason: str) -> State:
+def _no_plan(state: State, lab: Bench, request: PlanRequest, error: PlanError) -> State:
+    reason = str(error)
     state = state.replace(plans=state.plans + 1)
     trigger = lab.strategy.triggered(TriggerPoint.PLANNING_FAILED, state)
     if trigger is not None and state.task_plan is not None:
@@ -188,4 +204,6 @@ def _no_plan(state: State, lab: Bench, request: PlanRequest, reason: str) -> Sta
         return state.replace(error=reason, stopped_by="no_plan", next_action=FINAL_RESPONSE)
     assert state.task_plan is not None
     plan = state.task_plan.replace(status=PlanStatus.FAILED)
+    if isinstance(error, PlanParseError):  # that there is no plan is no error, a bad reply is
+        state = state.replace(error=reason)
     return state.replace(task_plan=plan, stopped_by="no_plan", next_action=FINAL_RESPONSE)

@@ -37,7 +37,7 @@ def reflection(state: State, lab: Bench) -> State:
         "decision", decision.action.value, visit=state.visit, step_id=decision.step_id or "",
         now=state.now, input=_asked(state), output=_told(decision),
     )  # fmt: skip
-    result = ReflectionResult(
+    result = decision.reflection or ReflectionResult(
         analysis=f"{text}; {decision.reasoning}" if decision.reasoning else text,
         goal_achieved=number[StepStatus.COMPLETED] > 0
         and not number[StepStatus.FAILED]
@@ -48,7 +48,7 @@ def reflection(state: State, lab: Bench) -> State:
     )
     state = state.replace(
         reflection=result,
-        need_replan=result.need_replan,
+        need_replan=decision.action in REPLANS,
         last_decision=decision,
         forced_decision=None,
         trigger=None,
@@ -116,7 +116,7 @@ def carry_out(state: State, lab: Bench, decision: ReplanDecision) -> State:
     if decision.action is ReplanAction.ABORT and plan is not None:
         return state.replace(
             task_plan=plan.replace(status=PlanStatus.ABORTED),
-            stopped_by=decision.spent if decision.spent == "replans" else "abort",
+            stopped_by="abort" if decision.spent in (None, "retries") else decision.spent,
             next_action=FINAL_RESPONSE,
         )
     barred = state.stopped_by is not None

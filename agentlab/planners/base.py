@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 from agentlab.bench import Bench
+from agentlab.decisions import ReflectionResult
 from agentlab.errors import suggest
 from agentlab.plans.task_plan import TaskPlan as TaskPlan
 from agentlab.plans.task_plan import TaskStep, parse_plan
@@ -49,7 +50,9 @@ class PlanRequest:
     earlier : TaskPlan or None
         The plan before, on a replan.
     side_effects : tuple of str
-        What stands in the world by the agent's doing.
+        What stands in the world by the agent's doing, as it knows.
+    reflection : ReflectionResult or None
+        How the execution of the earlier plan was judged.
     world : dict or None
         The truth; only for planners that are ``privileged``.
     """
@@ -68,6 +71,7 @@ class PlanRequest:
     replans_left: int = 0
     earlier: TaskPlan | None = None
     side_effects: tuple[str, ...] = ()
+    reflection: ReflectionResult | None = None
     world: Document | None = None
 
 

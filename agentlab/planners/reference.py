@@ -112,10 +112,22 @@ def _spoil(
             spoilt += [step, step.replace(step_id=f"{step.step_id}_again")]
         elif kind == "wrong_target":
             others = sorted(set(bench.tools) - {step.tool})
-            spoilt.append(step.replace(tool=rng.choice(others)) if others else step)
+            spoilt.append(_wrong_target(step, rng.choice(others), bench) if others else step)
         elif kind == "wrong_argument" and step.arguments:
             spoilt.append(_wrong_argument(step, rng))
     return _repaired(spoilt, steps)
+
+
+def _wrong_target(step: ReferenceStep, tool: str, bench: Bench) -> ReferenceStep:
+    """Send a step to another tool, without the arguments that this one does not know.
+
+    Planning would refuse unknown arguments; missing ones fail the step when it runs.
+    """
+    schema = bench.tools[tool].parameters
+    arguments = step.arguments
+    if schema.get("additionalProperties") is False:
+        arguments = {k: v for k, v in arguments.items() if k in schema.get("properties", {})}
+    return step.replace(tool=tool, arguments=arguments)
 
 
 def _wrong_argument(step: ReferenceStep, rng: Random) -> ReferenceStep:

@@ -16,7 +16,7 @@ from pydantic import Field, ValidationError
 
 from agentlab.errors import PlanEditError, PlanParseError, ReferenceError_, UnknownNameError
 from agentlab.plans.references import STEP_ID, references, rename
-from agentlab.values import Document, Json, Value, digest
+from agentlab.values import Document, Json, Value, digest, explain
 
 
 class ActionType(StrEnum):
@@ -195,8 +195,6 @@ class TaskPlan(Value):
         try:
             changed = step.replace(**changes)
         except ValidationError as e:
-            from agentlab.scenario import explain
-
             raise PlanEditError(f"step {step_id!r}: {explain(e)}") from e
         return self._checked(changed if s.step_id == step_id else s for s in self.steps)
 

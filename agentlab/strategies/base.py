@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from agentlab.bench import Bench
 from agentlab.decisions import (
     REPLANS,
+    ReflectionResult,
     ReplanAction,
     ReplanDecision,
     Trigger,
@@ -32,7 +33,7 @@ Scope = Callable[[Trigger, State, Bench], "ReplanDecision | None"]
 
 @dataclass(frozen=True)
 class Budget:
-    """Bounds of a run; None is no bound.
+    """Bounds of a run; None (where it may be) is no bound.
 
     Parameters
     ----------
@@ -57,8 +58,12 @@ class Budget:
     def __post_init__(self) -> None:
         for name in ("replans", "executions", "tool_calls", "lm_tokens", "seconds", "depth"):
             value = getattr(self, name)
-            if value is not None and (isinstance(value, bool) or value < 0):
-                raise ValueError(f"budget {name} must be at least 0, got {value!r}")
+            if value is None and name in ("tool_calls", "lm_tokens", "seconds"):
+                continue
+            kinds = (int, float) if name == "seconds" else int
+            if isinstance(value, bool) or not isinstance(value, kinds) or not value >= 0:
+                what = "a number" if name == "seconds" else "an integer"
+                raise ValueError(f"budget {name} must be {what} of at least 0, got {value!r}")
 
     def spent(self, state: State) -> str | None:
         """Return the name of the bound that stops further steps, or None."""
@@ -106,16 +111,22 @@ class Strategy:
         decision = self.scope(trigger, state, bench)
         if decision is None:
             return self._spent(trigger, "retries")
+        spent = None
         if decision.action in REPLANS and state.loop_count >= state.max_loops:
-            return self._spent(trigger, "replans")
-        return decision
+            spent = "replans"
+        elif decision.action in REPLANS or decision.action is ReplanAction.RETRY:
+            spent = self.budget.spent(state)  # no step of a new plan could be executed
+        return decision if spent is None else self._spent(trigger, spent, decision.reflection)
 
-    def _spent(self, trigger: Trigger, what: str) -> ReplanDecision:
+    def _spent(
+        self, trigger: Trigger, what: str, reflection: ReflectionResult | None = None
+    ) -> ReplanDecision:
         return ReplanDecision(
             action=self.when_spent,
             reasoning=f"{trigger.reason}; {what} are spent",
             step_id=trigger.step_id,
             spent=what,
+            reflection=reflection,
         )
 
     def within(self, **bounds: float | None) -> Strategy:

@@ -80,11 +80,14 @@ def reflect(trigger: Trigger, state: State, bench: Bench) -> ReplanDecision | No
     """Ask the reflector; plan anew when it says so."""
     reflection = bench.reflector.reflect(state, bench)
     if not reflection.need_replan:
-        return ReplanDecision(action=ReplanAction.CONTINUE, reasoning=reflection.analysis)
+        return ReplanDecision(
+            action=ReplanAction.CONTINUE, reasoning=reflection.analysis, reflection=reflection
+        )
     return ReplanDecision(
         action=ReplanAction.REPLAN_FULL,
         reasoning=reflection.replan_reason or reflection.analysis,
         new_context_hints=reflection.suggestions,
+        reflection=reflection,
     )
 
 

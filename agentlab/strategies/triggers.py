@@ -40,14 +40,21 @@ def total_failure(point: TriggerPoint, state: State, step_id: str | None) -> str
 
 
 def every(n: int) -> TriggerRule:
-    """Ask after every n-th execution of a step, counted over all plans (n at least 1)."""
-    if n < 1:
-        raise ValueError(f"expected n of at least 1, got {n!r}")
+    """Ask after every n-th execution of a step, counted over all plans (n at least 1).
+
+    With n = 1 also after a step that was settled without having been executed.
+    """
+    if isinstance(n, bool) or not isinstance(n, int) or n < 1:
+        raise ValueError(f"expected an integer n of at least 1, got {n!r}")
 
     def trigger(point: TriggerPoint, state: State, step_id: str | None) -> str | None:
-        if point is not TriggerPoint.AFTER_STEP or state.executions % n:
+        if point is not TriggerPoint.AFTER_STEP:
             return None
-        return f"{state.executions} steps executed"
+        ended = state.executions - len(state.under_way)
+        executed = bool(state.task_results) and state.task_results[-1].attempt > 0
+        if n > 1 and (not executed or ended % n):
+            return None
+        return f"{ended} steps executed"
 
     return trigger
 

@@ -54,6 +54,20 @@ class Journal(Protocol):
         """Write down how it ended."""
 
 
+class NoJournal:
+    """Writes nothing down and knows nothing: for nodes that are called by hand."""
+
+    def find(self, address: Address, name: str, request: str) -> Entry | None:
+        """Know nothing."""
+        return None
+
+    def start(self, address: Address, name: str, request: str) -> None:
+        """Write nothing down."""
+
+    def finish(self, address: Address, name: str, request: str, result: Json, error: Json) -> None:
+        """Write nothing down."""
+
+
 class MemoryJournal:
     """A journal that lives with the process."""
 

@@ -36,6 +36,7 @@ FROZEN = Path(__file__).parents[2] / "datasets" / "travel.jsonl"
 SUITE = suite()
 TRAVEL = Travel()
 SECONDS = {tool.name: tool.seconds for tool in TOOLS}
+LOOKS = ["search_flights", "search_trains", "ask_agency"]
 Plan = tuple[Call, ...]
 
 
@@ -281,12 +282,16 @@ def test_planning_a_hard_scenario_is_quick() -> None:
         assert min(times) < 0.05
 
 
-@pytest.mark.parametrize("seed", [0, 1, 3])
-@pytest.mark.parametrize("difficulty", ["easy", "medium"])
-def test_one_order_of_the_needs_is_enough(difficulty: str, seed: int) -> None:
-    scenario = generate(difficulty, seed)
-    if len(scenario.reference.steps) > 4:  # type: ignore[union-attr]
-        pytest.skip("an uninformed search in any order takes too long")
+@pytest.mark.parametrize(
+    "scenario",
+    [
+        *SUITE.where(cluster="one_way")[:2],
+        *SUITE.where(cluster="there_and_back")[:2],
+        *SUITE.where(cluster="conference")[:2],
+    ],
+    ids=lambda s: s.id,
+)
+def test_one_order_of_the_needs_is_enough(scenario: Scenario) -> None:
     start = TRAVEL.initial(scenario)
     free = astar(start, scenario.goal, environment=Free(), informed=False)
     guided = astar(start, scenario.goal)
@@ -376,7 +381,7 @@ def test_what_retries_and_replans_are_good_for() -> None:
         cells = [live(s, seed, rate, **how) for s in scenarios for seed in range(20)]
         return sum(cells) / len(cells)
 
-    plain = [s for s in SUITE[3::9] if not s.hidden]
+    plain = [s for s in SUITE[3::12] if not s.hidden]
     never = share(plain, 0.2, permanent=False, retries=0, replan=False)
     retry = share(plain, 0.2, permanent=False, retries=2, replan=False)
     assert never < 0.5
@@ -392,25 +397,30 @@ def test_what_retries_and_replans_are_good_for() -> None:
 # --- rules -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("scenario", SUITE[::5], ids=lambda s: s.id)
-def test_paying_twice_leaves_too_little(scenario: Scenario) -> None:
-    records, _, _ = follow(scenario)
-    pays = [i for i, r in enumerate(records) if r.tool in BOOKS]
-    for twice in pays:
-        world = TRAVEL.initial(scenario)
-        for i, record in enumerate(records):
-            for _ in range(1 + (i == twice)):
-                outcome = TRAVEL.apply(world, Call(record.tool, record.arguments))
-                world = outcome.world
-        assert outcome.error is not None
-        assert outcome.error.code == "over_budget"
-        assert outcome.error.permanent
-        assert outcome.learned["bookings"] == world["bookings"]
-        reached = not TRAVEL.unmet(scenario.goal, world)
-        assert reached == (twice == pays[-1])  # the last one is refused, and nothing is lost
-        if not reached:
-            assert TRAVEL.estimate(scenario.goal, world) == math.inf
-            assert not list(TRAVEL.candidates(world, scenario.goal))
+def test_paying_twice_leaves_too_little() -> None:
+    broke = refused = 0
+    for scenario in SUITE:
+        records, _, _ = follow(scenario)
+        pays = [i for i, r in enumerate(records) if r.tool in BOOKS]
+        for twice in pays:
+            world = TRAVEL.initial(scenario)
+            for record in records[: twice + 1]:
+                world = TRAVEL.apply(world, Call(record.tool, record.arguments)).world
+            once, outcome = (
+                world,
+                TRAVEL.apply(world, Call(records[twice].tool, records[twice].arguments)),
+            )
+            if outcome.error is None:  # the money for something else is gone
+                broke += 1
+                assert not list(TRAVEL.candidates(outcome.world, scenario.goal))
+                assert TRAVEL.estimate(scenario.goal, outcome.world) == math.inf
+                assert astar(outcome.world, scenario.goal) is None
+            else:  # too dear a second time: nothing is lost, and what was paid comes to light
+                refused += 1
+                assert (outcome.error.code, outcome.error.permanent) == ("over_budget", True)
+                assert outcome.learned["bookings"] == once["bookings"]
+            assert outcome.error is not None or twice != pays[-1]
+    assert broke > refused  # the last payment is always refused
 
 
 def hand_made() -> tuple[dict[str, Any], Goal]:
@@ -466,11 +476,14 @@ def test_errors_say_what_can_be_learned() -> None:
     world, goal = hand_made()
     unseen = TRAVEL.apply(world, Call("book_train", {"train_id": "T10"}))
     assert (unseen.error.code, unseen.error.permanent) == ("not_seen", False)
-    phantom = TRAVEL.apply(world, Call("book_train", {"train_id": "F10"}))
+    belief = {**world, "trains": {"T99": {}, "F10": {}}, "seen": {"T99": True, "F10": True}}
+    phantom = TRAVEL.apply(world, Call("book_train", {"train_id": "T99"}))
     assert (phantom.error.code, phantom.error.permanent) == ("unknown_offer", True)
-    belief = {**world, "trains": {"F10": {}}, "seen": {"F10": True}}
-    assert merge_patch(belief, phantom.learned)["trains"] == {}
-    assert merge_patch(belief, phantom.learned)["seen"] == {}
+    belief = merge_patch(belief, phantom.learned)
+    no_train = TRAVEL.apply(world, Call("book_train", {"train_id": "F10"}))
+    assert no_train.error.message == "there is no train 'F10'"
+    belief = merge_patch(belief, no_train.learned)
+    assert (belief["trains"], belief["seen"]) == ({}, {"F10": True})  # the flight stays known
     nowhere = TRAVEL.apply(world, Call("search_hotels", {"city": "Roma"}))
     assert nowhere.error.code == "unknown_city"
     assert "Oslo, Rome" in nowhere.error.message
@@ -516,34 +529,51 @@ def test_the_tools() -> None:
 
 
 @st.composite
-def calls(draw: st.DrawFn) -> list[Call]:
-    """Calls that make sense often enough to get somewhere."""
-    scenario = draw(st.shared(st.sampled_from(SUITE[::7]), key="scenario"))
-    world = scenario.world
-    keys = [*world["flights"], *world["trains"], *world["hotels"], "F0"]
-    city = st.sampled_from([*world["cities"], "Atlantis"])
-    rides = [*world["flights"].values(), *world["trains"].values()]
-    made = []
-    for _ in range(draw(st.integers(1, 25))):
-        tool = draw(st.sampled_from([t for t in TOOLS for _ in range(3 if t.name in SHOWS else 2)]))
-        names = tool.parameters["properties"]
-        if "day" in names:
-            ride = draw(st.sampled_from(rides))
-            made.append(Call(tool.name, {n: ride[n] for n in ("origin", "destination", "day")}))
-        elif "city" in names:
-            made.append(Call(tool.name, {"city": draw(city)}))
-        elif not names:
-            made.append(Call(tool.name))
-        else:
-            nights = {"nights": draw(st.integers(1, 3))} if "nights" in names else {}
-            made.append(Call(tool.name, {tool.seen[0]: draw(st.sampled_from(keys)), **nights}))
-    return made
+def days_out(draw: st.DrawFn) -> tuple[dict[str, Any], Goal, list[Call]]:
+    """A small market with little to sell and calls that often make sense."""
+    scenario = draw(st.sampled_from(SUITE[::7]))
+    world, goal = TRAVEL.initial(scenario), scenario.goal
+    world["budget"] *= draw(st.sampled_from([1, 2, 5]))
+    for kind, free in (("flights", "seats"), ("trains", "seats"), ("hotels", "rooms")):
+        world[kind] = {
+            key: {**offer, free: min(offer[free], 2)} for key, offer in world[kind].items()
+        }
+    rides = [{**leg, "day": leg["latest"]} for leg in goal.conditions["legs"]]
+    rides.append(next(iter(world["trains"].values())))
+    cities = [*world["cities"], "Atlantis"]
+    keys = [key for kind in ("flights", "trains", "hotels") for key in list(world[kind])[:2]]
+    keys += [key for key in world["flights"] if key not in keys][-1:]
+    keys.append("F0")
+    made = [
+        Call(look, {name: ride[name] for name in ("origin", "destination", "day")})
+        for ride in rides
+        for look in draw(
+            st.sets(st.sampled_from(["search_flights", "search_trains", "ask_agency"]))
+        )
+    ]
+    made += [Call("search_hotels", {"city": draw(st.sampled_from(cities))}) for _ in range(2)]
+    for tool in draw(
+        st.lists(st.sampled_from([t for t in TOOLS if t.name not in SHOWS]), max_size=20)
+    ):
+        nights = (
+            {"nights": draw(st.integers(1, 3))} if "nights" in tool.parameters["properties"] else {}
+        )
+        fits = [
+            k
+            for k in keys
+            if not tool.seen or k[0].lower() == tool.seen[0][0] or tool.seen[0][0] == "o"
+        ]
+        key = draw(st.sampled_from(fits or keys) | st.sampled_from(keys))
+        made.append(Call(tool.name, {**({tool.seen[0]: key} if tool.seen else {}), **nights}))
+    return world, goal, draw(st.permutations(made)) if draw(st.booleans()) else made
 
 
-@settings(max_examples=60, deadline=None)
-@given(scenario=st.shared(st.sampled_from(SUITE[::7]), key="scenario"), made=calls())
-def test_the_rules_agree_with_a_second_implementation(scenario: Scenario, made: list[Call]) -> None:
-    world = TRAVEL.initial(scenario)
+@settings(max_examples=100, deadline=None)
+@given(days_out())
+def test_the_rules_agree_with_a_second_implementation(
+    day_out: tuple[dict[str, Any], Goal, list[Call]],
+) -> None:
+    world, goal, made = day_out
     agency = Agency(world)
     for call in made:
         before = canonical(world)
@@ -554,5 +584,5 @@ def test_the_rules_agree_with_a_second_implementation(scenario: Scenario, made: 
         assert merge_patch(world, outcome.learned) == outcome.world
         world = outcome.world
         assert world["spent"] == agency.spent <= world["budget"]
-        assert (not TRAVEL.unmet(scenario.goal, world)) == agency.reached(scenario.goal)
+        assert (not TRAVEL.unmet(goal, world)) == agency.reached(goal)
     assert json.loads(canonical(world)) == world

@@ -1,0 +1,192 @@
+"""One cell of a study: an arm on a scenario at a fault rate with a seed, or a control beside it."""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from agentlab.lab import Lab
+from agentlab.plans.task_plan import StepStatus
+from agentlab.run import Run
+from agentlab.scenario import FaultPlan, Scenario, Visibility
+from agentlab.study.controls import ceiling, floor
+from agentlab.study.grid import Arm
+from agentlab.tools.tool import Effect
+from agentlab.trace.store import CellResult, pack_spans
+from agentlab.values import Json, digest, thaw
+from agentlab.workflows import get_workflow
+
+ARM, FLOOR, CEILING = "arm", "floor", "ceiling"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell.
+
+    Parameters
+    ----------
+    role : {"arm", "floor", "ceiling"}
+    arm : Arm or None
+        None for the controls.
+    scenario : Scenario
+    fault_rate : float
+    seed : int
+    asked : bool
+        False when the study added it as a control: a fault-free twin, a floor, a ceiling.
+    attempt : int
+        1, or more when a crashed cell is run again.
+    """
+
+    role: str
+    arm: Arm | None
+    scenario: Scenario
+    fault_rate: float
+    seed: int
+    asked: bool = True
+    attempt: int = 1
+
+    def key(self, faults: FaultPlan | None) -> str:
+        """Return the identity of the cell: a hash of all that its outcome depends on."""
+        return digest(
+            [
+                self.role,
+                None if self.arm is None else self.arm.to_json(),
+                self.scenario.digest,
+                None if faults is None else faults.digest,
+                self.fault_rate,
+                self.seed,
+            ]
+        )
+
+
+def run_cells(
+    cells: Sequence[tuple[str, Cell]], faults: FaultPlan | None, with_traces: bool = True
+) -> list[CellResult]:
+    """Run cells one after the other; what crashes is a result too.
+
+    Parameters
+    ----------
+    cells : sequence of (key, Cell)
+    faults : FaultPlan or None
+        Instead of the scenarios' own.
+    with_traces : bool
+        Keep the spans.
+    """
+    return list(_results(cells, faults, with_traces))
+
+
+def _results(
+    cells: Sequence[tuple[str, Cell]], faults: FaultPlan | None, with_traces: bool
+) -> Iterator[CellResult]:
+    labs: dict[tuple[int, str], Lab] = {}
+    for key, cell in cells:
+        started = time.perf_counter()
+        row = _identity(cell)
+        spans = b""
+        status = "done"
+        try:
+            if cell.role == ARM:
+                run = _run(cell, faults, labs)
+                row |= _measured(run)
+                spans = pack_spans(run.spans) if with_traces else b""
+            else:
+                row |= _control(cell, faults)
+        except Exception as e:
+            status = "crashed"
+            row |= {
+                "success": False,
+                "error": f"{type(e).__name__}: {e}",
+                "traceback": traceback.format_exc(limit=-8),
+            }
+        row["wall_seconds"] = time.perf_counter() - started
+        yield CellResult(key, status, row, spans, cell.attempt)
+
+
+def _identity(cell: Cell) -> dict[str, Json]:
+    arm, scenario = cell.arm, cell.scenario
+    return {
+        "role": cell.role,
+        "asked": cell.asked,
+        "arm": cell.role if arm is None else arm.label,
+        "workflow": None if arm is None else arm.workflow,
+        "planner": None if arm is None else arm.planner_name,
+        "strategy": None if arm is None else arm.strategy_name,
+        "workers": None if arm is None else arm.workers,
+        "scenario": scenario.id,
+        "environment": scenario.environment,
+        "difficulty": scenario.difficulty,
+        "cluster": scenario.cluster or scenario.id,
+        "fault_rate": cell.fault_rate,
+        "seed": cell.seed,
+    }
+
+
+def make_lab(cell: Cell, faults: FaultPlan | None) -> Lab:
+    """Return the lab of an arm's cell."""
+    assert cell.arm is not None
+    return Lab(
+        cell.scenario, planner=cell.arm.planner, strategy=cell.arm.strategy, seed=cell.seed,
+        fault_rate=cell.fault_rate, faults=faults, workers=cell.arm.workers,
+    )  # fmt: skip
+
+
+def _run(cell: Cell, faults: FaultPlan | None, labs: dict[tuple[int, str], Lab]) -> Run:
+    """Run an arm's cell; labs that differ in nothing but seed and rate share what they can."""
+    assert cell.arm is not None
+    like = (id(cell.scenario), cell.arm.label)
+    lab = labs.get(like)
+    if lab is None:
+        lab = labs[like] = make_lab(cell, faults)
+    plan = lab.faults if lab.faults.rate == cell.fault_rate else lab.faults.replace(
+        rate=cell.fault_rate
+    )  # fmt: skip
+    run = Run.start(get_workflow(cell.arm.workflow), lab.bind(seed=cell.seed, faults=plan))
+    run.finish()
+    return run
+
+
+def _measured(run: Run) -> dict[str, Json]:
+    """Return what a finished run came to: the columns of the ``runs`` frame."""
+    state, verdict = run.state, run.verdict
+    plan, tools = state.task_plan, run.lab.tools
+    executed = [r for r in state.task_results if r.attempt]
+    failed = sum(r.status is StepStatus.FAILED for r in executed)
+    silent = sum(d.fault.visibility is Visibility.SILENT for d in state.delivered)
+    return {
+        "success": verdict.success,
+        "reasons": "; ".join(verdict.reasons),
+        "stopped_by": state.stopped_by,
+        "error": state.error,
+        "answer": thaw(state.answer),
+        "replans": state.loop_count,
+        "plans": state.plans,
+        "plan_steps": 0 if plan is None else len(plan.steps),
+        "executions": state.executions,
+        "failed_executions": failed,
+        "retries": sum(n - 1 for n in state.attempts.values()),
+        "tool_calls": state.tool_calls,
+        "lm_tokens": state.lm_tokens,
+        "sim_seconds": state.now,
+        "visits": len(run.visited),
+        "faults_delivered": len(state.delivered),
+        "faults_silent": silent,
+        "changed_state": any(
+            c.committed and c.error is None and tools[c.tool].effect is not Effect.READ
+            for c in state.calls
+        ) or any(d.committed for d in state.delivered if d.tool in tools
+                 and tools[d.tool].effect is not Effect.READ),
+    }  # fmt: skip
+
+
+def _control(cell: Cell, faults: FaultPlan | None) -> dict[str, Any]:
+    if cell.role == FLOOR:
+        return {"success": floor(cell.scenario)}
+    found = ceiling(cell.scenario, cell.seed, cell.fault_rate, faults)
+    return {
+        "success": found.success,
+        "sim_seconds": found.seconds,
+        "found_by": found.found_by,
+    }

@@ -1,0 +1,104 @@
+"""Comparing arms: paired by task, clustered, corrected for how many comparisons are made."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import TYPE_CHECKING, Any
+
+from agentlab.errors import StudyError, suggest
+from agentlab.study.stats import holm, paired_comparison
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FACTORS = ("workflow", "planner", "strategy", "workers")
+ALPHA = 0.05
+
+
+def compare(
+    runs: pd.DataFrame,
+    metric: str = "success",
+    by: str = "strategy",
+    baseline: str | None = None,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """Compare the levels of a factor, paired by task.
+
+    A metric is averaged over the seeds within (task, fault rate, other factors), then over fault
+    rates and other factors where both levels were run, which leaves a number a task and level. The
+    differences of these are what is tested.
+
+    Parameters
+    ----------
+    runs : DataFrame
+        The ``runs`` frame.
+    metric : str
+        A numeric or boolean column.
+    by : str
+        "arm", or a factor: "planner", "strategy", "workflow", "workers".
+    baseline : str, optional
+        Compare with this level only; default: all pairs.
+    seed : int
+        Of bootstrap and permutation.
+
+    Returns
+    -------
+    DataFrame
+        a, b, diff (a minus b), low, high (95 %, cluster-robust t), boot_low, boot_high (cluster
+        bootstrap), p, p_holm, n_tasks, n_clusters, smallest_difference (the smallest that could
+        have been seen at 80 % power), verdict ("a higher", "b higher" or "tied").
+
+    Raises
+    ------
+    StudyError
+        A column or level does not exist, or there is nothing to compare.
+    """
+    import pandas as pd
+
+    for name in (metric, by):
+        if name not in runs.columns:
+            raise StudyError(f"no column {name!r}; {suggest(name, list(runs.columns))}")
+    levels = [str(v) for v in dict.fromkeys(runs[by])]
+    if len(levels) < 2:
+        raise StudyError(f"column {by!r} has the one value {levels}; there is nothing to compare")
+    if baseline is not None and baseline not in levels:
+        raise StudyError(f"no {by} {baseline!r}; {suggest(baseline, levels)}")
+    pairs = [(a, b) for a, b in combinations(levels, 2) if baseline is None or baseline in (a, b)]
+    rows = [_compared(runs, metric, by, a, b, seed) for a, b in pairs]
+    table = pd.DataFrame(rows)
+    table["p_holm"] = holm(table["p"])
+    table["verdict"] = [
+        "tied" if not p < ALPHA else ("a higher" if d > 0 else "b higher")
+        for p, d in zip(table["p_holm"], table["diff"], strict=True)
+    ]
+    first = ["a", "b", "diff", "low", "high", "boot_low", "boot_high", "p", "p_holm"]
+    rest = ["n_tasks", "n_clusters", "smallest_difference", "test", "verdict"]
+    return table[first + rest]
+
+
+def _compared(
+    runs: pd.DataFrame, metric: str, by: str, a: str, b: str, seed: int
+) -> dict[str, Any]:
+    others = [f for f in FACTORS if f != by and by != "arm"]
+    cells = ["scenario", "fault_rate", *others]
+    values = runs.assign(_value=runs[metric].astype("float64"), _level=runs[by].astype(str))
+    values = values[values["_level"].isin([a, b])]
+    wide = values.pivot_table(
+        index=cells, columns="_level", values="_value", aggfunc="mean", dropna=False, observed=True
+    )
+    if a not in wide or b not in wide:
+        raise StudyError(f"{a!r} and {b!r} were never measured on the same task")
+    tasks = wide[[a, b]].dropna().groupby("scenario", sort=True).mean()
+    cluster = runs.drop_duplicates("scenario").set_index("scenario")["cluster"]
+    counts = values.groupby([*cells, "_level"], observed=True).size()
+    one = bool((counts == 1).all()) and len(wide) == len(tasks)
+    found = paired_comparison(
+        tasks[a].to_numpy(), tasks[b].to_numpy(), list(cluster.loc[tasks.index]),
+        one_seed=one, seed=seed,
+    )  # fmt: skip
+    return {
+        "a": a, "b": b, "diff": found.diff, "low": found.low, "high": found.high,
+        "boot_low": found.boot_low, "boot_high": found.boot_high, "p": found.p,
+        "n_tasks": found.n_tasks, "n_clusters": found.n_clusters,
+        "smallest_difference": found.smallest_difference, "test": found.test,
+    }  # fmt: skip

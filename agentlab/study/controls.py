@@ -1,0 +1,153 @@
+"""Floor and ceiling: what doing nothing reaches, and what could be reached at all.
+
+The ceiling of a cell is whether any sequence of calls reaches the goal under that cell's faults.
+It is found in two steps. A witness is tried first: an agent that sees the truth, repairs every
+fault and has an ample budget; if it succeeds, so could another. Only where it fails, A* searches
+the faulted transition itself, the very door that runs use, over (world, fault counters, standing
+faults, time where time matters). A move is a call made until it takes effect or changes something,
+at most ``TRIES`` times. At the cap of expansions the ceiling is unknown.
+
+Worlds that offer no candidate calls cannot be searched; there the reference plan without faults
+stands in, and is called that.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Hashable
+from dataclasses import dataclass
+from itertools import count
+
+from agentlab.environments import get_environment
+from agentlab.environments.base import Call, no_op
+from agentlab.lab import Lab
+from agentlab.planners.search import Search
+from agentlab.scenario import FaultPlan, Goal, Scenario
+from agentlab.state import State
+from agentlab.strategies import Budget, Strategy, scopes, triggers
+from agentlab.trace.journal import Address
+from agentlab.trace.recorder import Recorder
+from agentlab.workflows.autonomous import autonomous
+
+TRIES = 100
+"""How often a move of the ceiling makes the same call before it gives up."""
+
+WITNESS = Strategy(
+    "witness",
+    triggers.delivered_fault,
+    scopes.first(scopes.step(12, wait=1.0), scopes.informed),
+    Budget(replans=20, executions=400),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Ceiling:
+    """What could be reached in a cell."""
+
+    success: bool | None
+    """None: unknown, the search reached its cap."""
+    seconds: float | None
+    """Simulated seconds of the way that was found."""
+    found_by: str
+    """"witness", "search" or "reference" (the fault-free reference plan)."""
+
+
+def floor(scenario: Scenario) -> bool:
+    """Return whether doing nothing reaches the goal."""
+    return no_op(get_environment(scenario.environment), scenario).success
+
+
+def ceiling(
+    scenario: Scenario, seed: int, rate: float, faults: FaultPlan | None = None, cap: int = 3000
+) -> Ceiling:
+    """Return whether anything could reach the goal under a cell's faults.
+
+    Parameters
+    ----------
+    scenario : Scenario
+    seed : int
+    rate : float
+        Fault rate, 0 to 1.
+    faults : FaultPlan, optional
+        Default: the scenario's.
+    cap : int
+        Expansions of the search before the answer is "unknown".
+    """
+    lab = Lab(
+        scenario, planner=Search(privileged=True), strategy=WITNESS, seed=seed, fault_rate=rate,
+        faults=faults,
+    )  # fmt: skip
+    assert lab.environment is not None
+    first = lab.initial_state()
+    if next(iter(lab.environment.candidates(first.world, scenario.goal)), None) is None:
+        return _fault_free_reference(scenario)
+    run = autonomous.start(lab)
+    run.finish()
+    if run.verdict.success:
+        return Ceiling(True, run.state.now, "witness")
+    return _searched(lab, scenario.goal, first, cap)
+
+
+def _fault_free_reference(scenario: Scenario) -> Ceiling:
+    if scenario.reference is None:
+        return Ceiling(None, None, "reference")
+    lab = Lab(scenario, planner="reference", strategy="never", fault_rate=0.0)
+    run = autonomous.start(lab)
+    run.finish()
+    return Ceiling(run.verdict.success, run.state.now, "reference")
+
+
+def _searched(lab: Lab, goal: Goal, first: State, cap: int) -> Ceiling:
+    environment = lab.environment
+    assert environment is not None
+    timed = bool(
+        goal.deadline or first.fault_plan.events or first.fault_plan.outages
+        or first.fault_plan.targets or "until" in first.fault_plan.persistence
+        or "rate_limit" in first.fault_plan.kinds
+    )  # fmt: skip
+    ticket = count()
+    queue = [(environment.estimate(goal, first.world), next(ticket), first)]
+    seen: set[Hashable] = set()
+    while queue:
+        _, _, state = heapq.heappop(queue)
+        if not environment.unmet(goal, state.world) and (
+            goal.deadline is None or state.now <= goal.deadline
+        ):
+            return Ceiling(True, state.now, "search")
+        if goal.deadline is not None and state.now > goal.deadline:
+            continue
+        when = round(state.now, 3) if timed else 0.0
+        key = (environment.key(state.world), state.occurrences, state.standing, when)
+        if key in seen:
+            continue
+        seen.add(key)
+        if len(seen) > cap:
+            return Ceiling(None, None, "search")
+        for call in environment.candidates(state.world, goal):
+            after = _made(lab.bind(recorder=Recorder()), state, call)
+            if after is not None:
+                bound = after.now + environment.estimate(goal, after.world)
+                heapq.heappush(queue, (bound, next(ticket), after))
+    return Ceiling(False, None, "search")
+
+
+def _made(lab: Lab, state: State, call: Call) -> State | None:
+    """Make a call until the world changes or it succeeds; None when it never does."""
+    world = state.world
+    for _ in range(TRIES):
+        if _broken_for_good(state, call):
+            return None
+        state, _, error = lab.call(state, Address(0), call.tool, call.arguments)
+        if state.world is not world:
+            return state
+        faulted = state.calls[-1].faulted
+        if not faulted:  # a call that failed or did nothing without a fault will do so again
+            return None if error is not None else state
+    return None
+
+
+def _broken_for_good(state: State, call: Call) -> bool:
+    standing = state.standing.get(call.tool)
+    return standing is not None and standing.until is None and standing.kind in (
+        "error", "timeout",
+    )  # fmt: skip

@@ -1,0 +1,109 @@
+"""Frames: what a study stored, as pandas DataFrames."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from agentlab.trace.span import COLUMNS
+from agentlab.trace.store import CellResult, Store
+from agentlab.values import Json
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+RUNS = (
+    "cell", "arm", "workflow", "planner", "strategy", "workers", "scenario", "environment",
+    "difficulty", "cluster", "fault_rate", "seed", "status", "success", "floor", "ceiling",
+    "ceiling_found_by", "ceiling_seconds", "twin_success", "twin_sim_seconds", "recovered",
+    "stopped_by", "error", "reasons", "answer", "replans", "plans", "plan_steps", "executions",
+    "failed_executions", "retries", "tool_calls", "lm_tokens", "sim_seconds", "wall_seconds",
+    "visits", "faults_delivered", "faults_silent", "changed_state", "asked",
+)  # fmt: skip
+"""Columns of the ``runs`` frame.
+
+``asked`` is False for fault-free twins that the study added; ``recovered`` is success where a
+fault was delivered and the twin succeeds, else missing; ``sim_seconds`` are simulated seconds.
+"""
+
+
+def runs_frame(cells: Iterable[CellResult], asked_only: bool = True) -> pd.DataFrame:
+    """Return a row a run, with floor, ceiling and fault-free twin beside it.
+
+    Parameters
+    ----------
+    cells : iterable of CellResult
+    asked_only : bool
+        Leave out the fault-free twins that the study added by itself.
+
+    Returns
+    -------
+    DataFrame
+        With the columns of ``RUNS``. A crashed cell counts as a failure; ``status`` says so.
+    """
+    import pandas as pd
+
+    rows: dict[str, list[dict[str, Json]]] = {"arm": [], "floor": [], "ceiling": []}
+    for c in cells:
+        rows[str(c.row["role"])].append({**c.row, "cell": c.cell, "status": c.status})
+    floors = {r["scenario"]: r["success"] for r in rows["floor"]}
+    ceilings = {(r["scenario"], r["seed"], r["fault_rate"]): r for r in rows["ceiling"]}
+    twins = {(r["arm"], r["scenario"], r["seed"]): r for r in rows["arm"] if r["fault_rate"] == 0}
+    for r in rows["arm"]:
+        top = ceilings.get((r["scenario"], r["seed"], r["fault_rate"]), {})
+        twin = twins.get((r["arm"], r["scenario"], r["seed"]), {})
+        r["floor"] = floors.get(r["scenario"])
+        r["ceiling"], r["ceiling_seconds"] = top.get("success"), top.get("sim_seconds")
+        r["ceiling_found_by"] = top.get("found_by")
+        r["twin_success"], r["twin_sim_seconds"] = twin.get("success"), twin.get("sim_seconds")
+        met = bool(r.get("faults_delivered")) and bool(r["twin_success"])
+        r["recovered"] = r["success"] if met else None
+        r["answer"] = json.dumps(r.get("answer"), ensure_ascii=False)
+    frame = pd.DataFrame(rows["arm"]).reindex(columns=list(RUNS))
+    for name in ("floor", "ceiling", "twin_success", "recovered"):
+        frame[name] = frame[name].astype("float64")
+    frame["success"] = frame["success"].astype(bool)
+    order = ["arm", "scenario", "fault_rate", "seed"]
+    frame = frame[frame["asked"].astype(bool)] if asked_only else frame
+    return frame.sort_values(order, kind="stable").reset_index(drop=True)
+
+
+def spans_frame(store: Store, kinds: Iterable[str] = ()) -> pd.DataFrame:
+    """Return a row a span, with the cell it belongs to.
+
+    Parameters
+    ----------
+    store : Store
+    kinds : iterable of str
+        Only these kinds; empty: all.
+    """
+    import pandas as pd
+
+    wanted = frozenset(kinds)
+    cells: list[str] = []
+    columns: list[list[Any]] = [[] for _ in COLUMNS]
+    for cell, rows in store.traces():
+        if wanted:
+            rows = [r for r in rows if r[2] in wanted]
+        if not rows:
+            continue
+        cells.extend([cell] * len(rows))
+        for column, values in zip(columns, zip(*rows, strict=True), strict=True):
+            column.extend(values)
+    return pd.DataFrame({"cell": cells, **dict(zip(COLUMNS, columns, strict=True))})
+
+
+def joined(spans: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
+    """Put arm, scenario, rate and seed of its run before each span."""
+    keys = ["cell", "arm", "scenario", "fault_rate", "seed"]
+    return runs[keys].merge(spans, on="cell", how="inner")
+
+
+def unpacked(frame: pd.DataFrame, column: str) -> pd.DataFrame:
+    """Return ``frame`` with the fields of a column of objects as columns of their own."""
+    import pandas as pd
+
+    inner = pd.DataFrame([v if isinstance(v, dict) else {} for v in frame[column]])
+    inner.index = frame.index
+    return pd.concat([frame.drop(columns=[column]), inner.add_prefix("")], axis=1)

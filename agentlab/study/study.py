@@ -1,0 +1,529 @@
+"""A study: arms × scenarios × fault rates × seeds, run, stored and read as DataFrames.
+
+Every cell is keyed by all that its outcome depends on, so a study goes on where it was stopped and
+grows when its grid does. Workers only compute; the parent alone writes, a batch of finished cells
+in one transaction. A killed study loses the cells under way and nothing else.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from agentlab.datasets import load_suite
+from agentlab.environments import registered
+from agentlab.errors import ConfigError, StudyError, UnknownNameError
+from agentlab.run import ReplayReport, Run, first_difference
+from agentlab.scenario import FaultPlan, Scenario, Suite
+from agentlab.study import frames
+from agentlab.study.cells import ARM, CEILING, FLOOR, Cell, make_lab, run_cells
+from agentlab.study.compare import compare
+from agentlab.study.grid import Arm, arm_from_json, check_arms
+from agentlab.trace.span import Span
+from agentlab.trace.store import CellResult, Store
+from agentlab.values import Json
+from agentlab.workflows import get_workflow
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+TASK_SECONDS = 0.3
+"""How long the batch of cells should take that a worker is handed at once."""
+
+
+class Study:
+    """Arms on a suite, at fault rates, with seeds.
+
+    Parameters
+    ----------
+    arms : Arm or sequence of Arm
+        Made by ``agentlab.grid``.
+    suite : str, Path, Suite or sequence of Scenario
+        A name, a JSONL file or scenarios.
+    fault_rate : float or sequence of float
+        Probabilities, 0 to 1, that a call meets a fault.
+    seeds : int or sequence of int
+        A number n stands for 0 ... n-1.
+    faults : FaultPlan, optional
+        What may go wrong, instead of what the scenarios say; its rate does not matter.
+    out : str or Path, optional
+        Folder of the results; default: a fresh temporary folder.
+    controls : bool
+        Add floor, ceiling and fault-free twin cells.
+    traces : bool
+        Keep every span.
+
+    Raises
+    ------
+    StudyError, UnknownNameError, ConfigError, ScenarioError
+        The grid cannot be built.
+    """
+
+    def __init__(
+        self,
+        arms: Arm | Sequence[Arm],
+        suite: str | Path | Suite | Sequence[Scenario],
+        *,
+        fault_rate: float | Sequence[float] = 0.0,
+        seeds: int | Sequence[int] = 10,
+        faults: FaultPlan | None = None,
+        out: str | Path | None = None,
+        controls: bool = True,
+        traces: bool = True,
+    ) -> None:
+        self.arms = check_arms([arms] if isinstance(arms, Arm) else arms)
+        self.suite = _suite(suite)
+        self.fault_rates = _rates(fault_rate)
+        self.seeds = _seeds(seeds)
+        self.faults = faults
+        self.controls = controls
+        self.traces = traces
+        self.out = Path(out) if out is not None else Path(tempfile.mkdtemp(prefix="agentlab-"))
+        self._frames: dict[str, pd.DataFrame] = {}
+
+    def __repr__(self) -> str:
+        return (
+            f"Study({len(self.arms)} arms × {self.suite.name} ({len(self.suite)}) × "
+            f"{len(self.fault_rates)} rates × {len(self.seeds)} seeds in {self.out})"
+        )
+
+    # ---- the cells -------------------------------------------------------------------------
+
+    def cells(self) -> Iterator[Cell]:
+        """Yield every cell: controls first, then scenario by scenario, so that pairs come close."""
+        rates = list(self.fault_rates)
+        twins = self.controls and 0.0 not in rates
+        for scenario in self.suite:
+            if self.controls:
+                yield Cell(FLOOR, None, scenario, 0.0, 0, asked=False)
+                for rate in rates:
+                    for seed in self.seeds:
+                        yield Cell(CEILING, None, scenario, rate, seed, asked=False)
+            for arm in self.arms:
+                for seed in self.seeds:
+                    if twins:
+                        yield Cell(ARM, arm, scenario, 0.0, seed, asked=False)
+                    for rate in rates:
+                        yield Cell(ARM, arm, scenario, rate, seed)
+
+    def _keyed(self) -> dict[str, Cell]:
+        return {cell.key(self.faults): cell for cell in self.cells()}
+
+    # ---- running ---------------------------------------------------------------------------
+
+    def run(
+        self,
+        *,
+        processes: int | None = None,
+        backend: str = "loky",
+        progress: bool | Callable[[int, int, float], None] | None = None,
+        allow_mixed: bool = False,
+        retry_crashed: bool = False,
+    ) -> pd.DataFrame:
+        """Run what is not yet run, and return the ``runs`` frame.
+
+        Parameters
+        ----------
+        processes : int, optional
+            Workers; default: the number of processors. 1 runs in this process.
+        backend : str
+            A joblib backend: "loky", "threading", or "dask", "ray" when registered with joblib.
+        progress : bool or callable, optional
+            True shows a bar with the running success rate (the default where someone looks); a
+            callable is told (finished, all, success rate so far).
+        allow_mixed : bool
+            Add to results that another version of the code made.
+        retry_crashed : bool
+            Run crashed cells again.
+
+        Returns
+        -------
+        DataFrame
+            A row a run (see ``agentlab.study.frames.RUNS``).
+
+        Raises
+        ------
+        StoreError, StudyError
+            The results folder cannot be used; what was finished is kept.
+        KeyboardInterrupt
+            Ctrl-C; what was finished is kept.
+        """
+        self._frames.clear()
+        with Store(self.out) as store:
+            self._register(store, allow_mixed)
+            done = store.cells()
+            todo = self._todo(done, retry_crashed)
+            with _bar(progress, len(todo)) as tell:
+                finished = successes = asked = 0
+                for batch in self._computed(todo, processes or os.cpu_count() or 1, backend):
+                    store.add_cells(batch)
+                    finished += len(batch)
+                    for r in batch:
+                        if r.row["role"] == ARM:
+                            asked += 1
+                            successes += bool(r.row["success"])
+                    tell(finished, len(todo), successes / asked if asked else float("nan"))
+        return self.runs
+
+    def _todo(self, done: dict[str, CellResult], retry: bool) -> list[tuple[str, Cell]]:
+        todo = []
+        for key, cell in self._keyed().items():
+            before = done.get(key)
+            if before is None:
+                todo.append((key, cell))
+            elif retry and before.status == "crashed":
+                todo.append((key, _again(cell, before.attempt + 1)))
+        return todo
+
+    def _computed(
+        self, todo: list[tuple[str, Cell]], processes: int, backend: str
+    ) -> Iterator[list[CellResult]]:
+        """Yield finished batches as they come; their size follows the pace of the ones before."""
+        pace = _Pace(processes)
+        if processes == 1 or len(todo) < 2:
+            for batch in pace.batches(todo):
+                results = run_cells(batch, self.faults, self.traces)
+                pace.learn(results)
+                yield results
+            return
+        from joblib import Parallel, delayed
+
+        worlds = registered()
+        try:
+            pool = Parallel(
+                n_jobs=processes, backend=backend, return_as="generator_unordered",
+                batch_size=1, pre_dispatch="2*n_jobs",
+            )  # fmt: skip
+        except ValueError as e:
+            raise ConfigError(f"backend {backend!r}: {e}") from e
+        tasks = (
+            delayed(_worker)(batch, self.faults, self.traces, worlds, _path())
+            for batch in pace.batches(todo)
+        )
+        for results in pool(tasks):
+            pace.learn(results)
+            yield results
+
+    def _register(self, store: Store, allow_mixed: bool) -> None:
+        """Write down what is needed to reproduce; refuse results of other code."""
+        meta = store.meta()
+        code = code_fingerprint()
+        before = meta.get("code", [])
+        if before and code not in before and not allow_mixed:
+            raise StudyError(
+                f"{self.out}: these results were made by another version of the code "
+                f"({', '.join(before)}; this is {code}); choose another folder, or pass "
+                "allow_mixed=True (--allow-mixed) to add to them"
+            )
+        known = meta.get("definition")
+        definition = self.definition()
+        if known != definition or code not in before:
+            scenarios = {**meta.get("scenarios", {}), **{s.digest: s.to_json() for s in self.suite}}
+            store.add_meta(
+                code=sorted({*before, code}), definition=definition, scenarios=scenarios,
+                versions=versions(),
+            )  # fmt: skip
+
+    def definition(self) -> dict[str, Json]:
+        """Return the study as JSON: enough to open it again elsewhere."""
+        return {
+            "arms": [a.to_json() for a in self.arms],
+            "suite": self.suite.name,
+            "scenarios": [s.digest for s in self.suite],
+            "fault_rates": list(self.fault_rates),
+            "seeds": list(self.seeds),
+            "faults": None if self.faults is None else self.faults.to_json(),
+            "controls": self.controls,
+        }
+
+    @classmethod
+    def open(cls, out: str | Path) -> Study:
+        """Open a study from its results folder.
+
+        Raises
+        ------
+        StudyError, StoreError
+            The folder holds no study, or one of objects that are not stored.
+        """
+        with Store(out, read_only=True) as store:
+            meta = store.meta()
+        if "definition" not in meta:
+            raise StudyError(f"{out}: holds no study")
+        known = meta["definition"]
+        scenarios = [Scenario.model_validate(meta["scenarios"][d]) for d in known["scenarios"]]
+        return cls(
+            [arm_from_json(a) for a in known["arms"]],
+            Suite(known["suite"], scenarios),
+            fault_rate=known["fault_rates"],
+            seeds=known["seeds"],
+            faults=None if known["faults"] is None else FaultPlan.model_validate(known["faults"]),
+            out=out,
+            controls=known["controls"],
+        )
+
+    # ---- reading ---------------------------------------------------------------------------
+
+    def _store(self) -> Store:
+        return Store(self.out, read_only=True)
+
+    @property
+    def runs(self) -> pd.DataFrame:
+        """A row a run of this study's grid, with floor, ceiling and twin (``frames.RUNS``)."""
+        return self._frame("runs", self._read_runs)
+
+    def _read_runs(self) -> pd.DataFrame:
+        mine = self._keyed()
+        with self._store() as store:
+            results = [r for key, r in store.cells().items() if key in mine]
+        for r in results:
+            r.row["asked"] = mine[r.cell].asked
+        return frames.runs_frame(results)
+
+    @property
+    def spans(self) -> pd.DataFrame:
+        """A row a span."""
+        return self._frame("spans", lambda: self._joined(()))
+
+    @property
+    def steps(self) -> pd.DataFrame:
+        """A row an execution of a step."""
+        return self._frame("steps", lambda: self._joined(("step",)))
+
+    @property
+    def decisions(self) -> pd.DataFrame:
+        """A row a decision, with action, reasoning and what was spent."""
+        return self._frame(
+            "decisions", lambda: frames.unpacked(self._joined(("decision",)), "output")
+        )
+
+    @property
+    def faults_delivered(self) -> pd.DataFrame:
+        """A row a delivered fault, with kind, persistence, visibility and source."""
+        return self._frame(
+            "faults",
+            lambda: frames.unpacked(
+                self._joined(("fault",)).drop(columns=["kind"]).rename(columns={"name": "fault"}),
+                "output",
+            ),
+        )
+
+    def _joined(self, kinds: Iterable[str]) -> pd.DataFrame:
+        with self._store() as store:
+            spans = frames.spans_frame(store, kinds)
+        return frames.joined(spans, self.runs)
+
+    def _frame(self, name: str, make: Callable[[], pd.DataFrame]) -> pd.DataFrame:
+        if name not in self._frames:
+            self._frames[name] = make()
+        return self._frames[name]
+
+    def frame(self, name: str) -> pd.DataFrame:
+        """Return a frame by name: "runs", "steps", "spans", "decisions" or "faults".
+
+        Raises
+        ------
+        UnknownNameError
+            There is no such frame.
+        """
+        known = {
+            "runs": "runs", "steps": "steps", "spans": "spans", "decisions": "decisions",
+            "faults": "faults_delivered",
+        }  # fmt: skip
+        if name not in known:
+            raise UnknownNameError("frame", name, known)
+        frame: pd.DataFrame = getattr(self, known[name])
+        return frame
+
+    def compare(
+        self, metric: str = "success", by: str = "strategy", baseline: str | None = None
+    ) -> pd.DataFrame:
+        """Compare the levels of a factor, paired by task (see ``agentlab.study.compare``)."""
+        return compare(self.runs, metric, by, baseline)
+
+    # ---- single runs -----------------------------------------------------------------------
+
+    def find(self, cell: str) -> tuple[str, Cell]:
+        """Return the cell whose key starts with ``cell``.
+
+        Raises
+        ------
+        StudyError
+            None does, or several do.
+        """
+        found = [(k, c) for k, c in self._keyed().items() if k.startswith(cell) and c.role == ARM]
+        if len(found) != 1:
+            some = ", ".join(list(self.runs["cell"][:3]))
+            problem = "no run" if not found else f"{len(found)} runs"
+            raise StudyError(
+                f"{problem} of this study start with {cell!r}; keys look like {some} "
+                "(column 'cell' of the runs frame)"
+            )
+        return found[0]
+
+    def trace(self, cell: str) -> list[Span]:
+        """Return the stored spans of a run."""
+        key, _ = self.find(cell)
+        with self._store() as store:
+            return store.trace(key)
+
+    def rerun(self, cell: str) -> Run:
+        """Return a fresh run of a cell, not yet started: to step, fork or finish."""
+        _, found = self.find(cell)
+        assert found.arm is not None
+        return Run.start(get_workflow(found.arm.workflow), make_lab(found, self.faults))
+
+    def replay(self, cell: str) -> ReplayReport:
+        """Run a stored cell again and compare it with its stored spans."""
+        recorded = [s.row() for s in self.trace(cell)]
+        if not recorded:
+            raise StudyError("this run has no stored trace (it crashed, or traces were off)")
+        run = self.rerun(cell)
+        run.finish()
+        visits = 1 + max(row[4] for row in recorded)
+        problem = first_difference(recorded[1:], [s.row() for s in run.spans][1:])
+        if problem is None:
+            return ReplayReport(True, visits, visits, 0)
+        now = [s.row() for s in run.spans]
+        matched = 0
+        for visit in range(visits):
+            pair = [[row for row in rows[1:] if row[4] == visit] for rows in (recorded, now)]
+            if first_difference(*pair) is not None:
+                break
+            matched += 1
+        return ReplayReport(False, visits, matched, 0, problem)
+
+
+def _suite(suite: str | Path | Suite | Sequence[Scenario]) -> Suite:
+    if isinstance(suite, Suite):
+        return suite
+    if isinstance(suite, (str, Path)):
+        return load_suite(suite)
+    return Suite("custom", list(suite))
+
+
+def _rates(value: float | Sequence[float]) -> tuple[float, ...]:
+    rates: list[Any] = list(value) if isinstance(value, Sequence) else [value]
+    for rate in rates:
+        number = isinstance(rate, (int, float)) and not isinstance(rate, bool)
+        if not number or not 0 <= rate <= 1:
+            raise StudyError(f"a fault rate is a number between 0 and 1, got {rate!r}")
+    if not rates:
+        raise StudyError("a study needs at least one fault rate")
+    return tuple(dict.fromkeys(float(r) for r in rates))
+
+
+def _seeds(value: int | Sequence[int]) -> tuple[int, ...]:
+    seeds = list(range(value)) if isinstance(value, int) else list(value)
+    if not seeds or any(isinstance(s, bool) or not isinstance(s, int) for s in seeds):
+        raise StudyError(
+            f"seeds must be a number of at least 1 or a list of integers, got {value!r}"
+        )
+    return tuple(dict.fromkeys(seeds))
+
+
+def _again(cell: Cell, attempt: int) -> Cell:
+    from dataclasses import replace
+
+    return replace(cell, attempt=attempt)
+
+
+def _path() -> list[str]:
+    """Return the import path that a worker needs to find what the parent found."""
+    return [p for p in sys.path if p]
+
+
+def _worker(
+    batch: Sequence[tuple[str, Cell]], faults: FaultPlan | None, traces: bool, worlds: list[Any],
+    path: list[str],
+) -> list[CellResult]:  # fmt: skip
+    from agentlab.environments import register_environment
+
+    sys.path.extend(p for p in path if p not in sys.path)
+    for world in worlds:
+        register_environment(world)
+    return run_cells(batch, faults, traces)
+
+
+class _Pace:
+    """Cuts the work into batches of about ``TASK_SECONDS``, from the time the last ones took."""
+
+    def __init__(self, processes: int) -> None:
+        self.processes = processes
+        self.seconds = 0.02  # a cell, to begin with
+
+    def learn(self, results: Sequence[CellResult]) -> None:
+        if results:
+            mean = sum(float(r.row["wall_seconds"]) for r in results) / len(results)
+            self.seconds = 0.7 * self.seconds + 0.3 * mean
+
+    def batches(self, todo: list[tuple[str, Cell]]) -> Iterator[list[tuple[str, Cell]]]:
+        start = 0
+        while start < len(todo):
+            left = len(todo) - start
+            fair = max(1, left // (2 * self.processes))  # keep every worker busy to the end
+            size = min(max(1, int(TASK_SECONDS / max(self.seconds, 1e-5))), fair)
+            yield todo[start : start + size]
+            start += size
+
+
+class _bar:  # noqa: N801 - used as a function
+    """Shows progress: a bar, a callable, or nothing."""
+
+    def __init__(
+        self, progress: bool | Callable[[int, int, float], None] | None, total: int
+    ) -> None:
+        self.told = progress if callable(progress) else None
+        shown = progress is True or (progress is None and sys.stderr.isatty())
+        self.bar: Any = None
+        if shown and total:
+            from tqdm.auto import tqdm
+
+            self.bar = tqdm(total=total, unit="run", dynamic_ncols=True)
+        self.last = time.monotonic()
+
+    def __enter__(self) -> Callable[[int, int, float], None]:
+        return self.tell
+
+    def tell(self, finished: int, total: int, rate: float) -> None:
+        if self.told is not None:
+            self.told(finished, total, rate)
+        if self.bar is not None:
+            self.bar.set_postfix_str(f"success {rate:.1%}", refresh=False)
+            self.bar.update(finished - self.bar.n)
+
+    def __exit__(self, *exception: object) -> None:
+        if self.bar is not None:
+            self.bar.close()
+
+
+@lru_cache(maxsize=1)
+def code_fingerprint() -> str:
+    """Return 16 hexadecimal digits of the code that results depend on (views left out)."""
+    root = Path(__file__).parent.parent
+    views = {"cli.py", "plots.py", "report.py", "__init__.py"}
+    found = hashlib.blake2b(digest_size=8)
+    for path in sorted(root.rglob("*.py")):
+        relative = path.relative_to(root).as_posix()
+        if relative not in views and not relative.startswith("widgets/"):
+            found.update(relative.encode() + b"\0" + path.read_bytes())
+    return found.hexdigest()
+
+
+def versions() -> dict[str, str]:
+    """Return the versions that results were made with."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    found = {"python": sys.version.split()[0]}
+    for name in ("agentlab-sandbox", "pydantic", "pyrsistent", "jsonschema-rs", "jmespath"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "unknown"
+    return found
