@@ -22,6 +22,7 @@ from agentlab.environments.base import Call, Environment, Outcome
 from agentlab.events import SEVERITY, ChangeType, ContextChangeEvent
 from agentlab.randomness import choose, uniform
 from agentlab.scenario import (
+    LM_KINDS,
     FaultKind,
     FaultPlan,
     Outage,
@@ -77,7 +78,8 @@ def fault_for(state: State, tool: str, arguments: Json, key: str, step_id: str) 
         if _strikes(target, state, tool, arguments, occurrence, step_id):
             return _normal(target.kind, target.persistence, target.visibility, "target", 0.5)
     if plan.rate and (not plan.tools or tool in plan.tools):
-        return rate_fault(plan, state.seed, state.scenario_id, tool, key, occurrence)
+        drawn = rate_fault(plan, state.seed, state.scenario_id, tool, key, occurrence)
+        return None if drawn is not None and drawn.kind in LM_KINDS else drawn
     return None
 
 
@@ -114,6 +116,7 @@ def _strikes(
 ) -> bool:
     return (
         target.tool == tool
+        and target.kind not in LM_KINDS  # these strike LMs
         and (target.step is None or target.step == step)
         and (target.occurrence is None or target.occurrence == occurrence)
         and (target.after is None or state.now >= target.after)

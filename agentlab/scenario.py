@@ -10,14 +10,14 @@ A suite is a JSONL file, a scenario a line, checked against ``datasets/scenario.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, overload
 
 from pydantic import AfterValidator, Field, ValidationError
 
-from agentlab.errors import ScenarioError, UnknownNameError
+from agentlab.errors import AgentLabError, ScenarioError, UnknownNameError
 from agentlab.values import Document, Value, explain
 
 
@@ -251,8 +251,20 @@ class Suite(Sequence[Scenario]):
         return Suite(self.name, kept)
 
 
-def read_suite(path: str | Path, name: str | None = None) -> Suite:
+def read_suite(
+    path: str | Path,
+    name: str | None = None,
+    check: Callable[[Scenario], None] = lambda scenario: None,
+) -> Suite:
     """Read a suite from a JSONL file.
+
+    Parameters
+    ----------
+    path : str or Path
+    name : str, optional
+        Default: the file's name without its ending.
+    check : callable
+        Raises an AgentLabError for a scenario that cannot be used.
 
     Raises
     ------
@@ -265,18 +277,24 @@ def read_suite(path: str | Path, name: str | None = None) -> Suite:
     except (OSError, UnicodeDecodeError) as e:
         raise ScenarioError(f"{path}: cannot be read: {e}") from e
     scenarios = [
-        _read_line(path, number, line) for number, line in enumerate(lines, 1) if line.strip()
+        _read_line(path, number, line, check)
+        for number, line in enumerate(lines, 1)
+        if line.strip()
     ]
     return Suite(name or path.stem, scenarios)
 
 
-def _read_line(path: Path, number: int, line: str) -> Scenario:
+def _read_line(path: Path, number: int, line: str, check: Callable[[Scenario], None]) -> Scenario:
     try:
-        return Scenario.model_validate(json.loads(line))
+        scenario = Scenario.model_validate(json.loads(line))
+        check(scenario)
+        return scenario
     except json.JSONDecodeError as e:
         raise ScenarioError(f"{path}, line {number}: not JSON: {e.msg} (column {e.colno})") from e
     except ValidationError as e:
         raise ScenarioError(f"{path}, line {number}: {explain(e)}") from e
+    except AgentLabError as e:
+        raise ScenarioError(f"{path}, line {number}: {e}") from e
 
 
 def write_suite(suite: Suite, path: str | Path) -> None:

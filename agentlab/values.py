@@ -21,12 +21,14 @@ from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
+    GetCoreSchemaHandler,
     InstanceOf,
     PlainSerializer,
     TypeAdapter,
     ValidationError,
 )
 from pydantic.alias_generators import to_camel
+from pydantic_core import core_schema
 from pyrsistent import PMap, PVector, pmap, pvector
 
 Json = Any
@@ -34,7 +36,19 @@ Json = Any
 
 T = TypeVar("T")
 
-Document = InstanceOf[dict[str, Any]]
+
+class _ByReference:
+    """Check that a Python value is a dict and leave it be; JSON text is parsed as annotated."""
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> core_schema.CoreSchema:
+        return core_schema.json_or_python_schema(
+            json_schema=handler(source), python_schema=core_schema.is_instance_schema(dict)
+        )
+
+
+Document = Annotated[dict[str, Any], _ByReference()]
 """A JSON object kept by reference (validation does not copy it)."""
 
 

@@ -50,8 +50,8 @@ def under(places: Places, block: str) -> list[str]:
 def misplaced(on: Places, wanted: Places) -> set[str]:
     """Return the blocks that have to move before every block is where it is wanted.
 
-    A block has to move when it is wanted elsewhere, sits where another is wanted, is in the arm, or
-    stands on a block that has to move. No other block ever needs to.
+    A block has to move when it is wanted elsewhere, sits where another is wanted, or stands on a
+    block that has to move. No other block ever needs to, but for one in the arm that is in the way.
 
     Examples
     --------
@@ -66,7 +66,7 @@ def misplaced(on: Places, wanted: Places) -> set[str]:
         while block in on and block not in moves and len(chain) <= len(on):
             chain.append(block)
             block = on[block]
-        moving = moves.get(block, block == ARM)
+        moving = moves.get(block, False)
         for block in reversed(chain):
             place = on[block]
             moving = moving or wanted.get(block, place) != place or owner.get(place, block) != block
@@ -80,7 +80,7 @@ def worthwhile(on: Places, wanted: Places, fixed: Collection[str] = ()) -> list[
     Empty when nothing has to move, or when a ``fixed`` (sealed) block would have to move or carry.
     """
     moving = misplaced(on, wanted)
-    if fixed and any(block in fixed or wanted.get(block) in fixed for block in moving):
+    if not moving or (fixed and any(b in fixed or wanted.get(b) in fixed for b in moving)):
         return []
     covered = set(on.values())
     held = [block for block in on if on[block] == ARM][:1]
@@ -102,13 +102,14 @@ def construct(on: Places, wanted: Places) -> list[Move]:
 
 
 def arm_seconds(on: Places, wanted: Places) -> float:
-    """Return a lower bound on the arm's seconds: one to take and one to place a block.
+    """Return a lower bound on the seconds of moves: one to take and one to place a block.
 
     A block that stands above one that has to move, and will stand above it again, moves twice. (A
     crane that moves the lower one while the arm holds the upper one costs more than it saves.)
     """
     moving = misplaced(on, wanted)
-    seconds = 0.0
+    idle = any(place == ARM and b not in moving for b, place in on.items())
+    seconds = 1.0 if moving and idle else 0.0
     for block in moving:
         held = on[block] == ARM
         later = moving.intersection(under(wanted, block))
@@ -174,9 +175,10 @@ class Blocksworld(Environment):
             return None
         on, fixed = world["on"], fixed_blocks(world)
         used = [b for b in on if b in named.values() and b not in fixed]
-        loose = [b for b in on if b not in {*used, *fixed, *on.values()} and on[b] != ARM]
-        moves = [(b, TABLE) for b in used] + [(b, below) for below in used for b in loose]
-        patches = [{"on": {block: place}} for block, place in moves]
+        clear = [b for b in on if b not in on.values() and b not in fixed and on[b] != ARM]
+        falls = [(b, TABLE) for b in used]
+        lands = [(b, u) for u in used if u in clear for b in clear if b not in used]
+        patches = [{"on": {block: place}} for block, place in falls + lands]
         spoils = [p for p in patches if self.apply(merge_patch(world, p), call).error]
         return spoils[int(draw * len(spoils))] if spoils else None
 

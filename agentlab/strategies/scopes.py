@@ -14,7 +14,7 @@ def step(k: int, wait: float = 0.0) -> Scope:
     """Try the step again, up to ``k`` times after its first execution.
 
     Only a step whose action ran is tried again: what failed because a dependency was unmet or a
-    reference did not resolve would fail the same way.
+    reference did not resolve would fail the same way. So would a call whose error says permanent.
 
     Parameters
     ----------
@@ -32,7 +32,7 @@ def step(k: int, wait: float = 0.0) -> Scope:
         attempts = state.attempts.get(trigger.step_id, 0) if trigger.step_id else 0
         last = state.task_results[-1] if state.task_results else None
         ran = last is not None and last.step_id == trigger.step_id and last.attempt > 0
-        if not ran or attempts > k:
+        if not ran or attempts > k or _permanent(state, trigger.step_id):
             return None
         return ReplanDecision(
             action=ReplanAction.RETRY,
@@ -42,6 +42,13 @@ def step(k: int, wait: float = 0.0) -> Scope:
         )
 
     return scope
+
+
+def _permanent(state: State, step_id: str | None) -> bool:
+    last = state.calls[-1] if state.calls else None
+    return (
+        last is not None and last.step_id == step_id and bool(last.error and last.error.permanent)
+    )
 
 
 def rest(trigger: Trigger, state: State, bench: Bench) -> ReplanDecision | None:

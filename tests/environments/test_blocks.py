@@ -45,18 +45,16 @@ class Yard:
         self.hand = next((b for b, place in on.items() if place == ARM), None)
         self.piles = [[b] for b, place in on.items() if place == TABLE]
         left = {b: place for b, place in on.items() if place not in (TABLE, ARM)}
-        while left:
+        for _ in on:
             for pile in self.piles:
                 pile += [b for b, place in left.items() if place == pile[-1]]
                 left = {b: place for b, place in left.items() if b not in pile}
+        assert not left, on
         self.closed = []
 
     def do(self, tool, block, other=None):
-        lift, drop = getattr(self, f"_{tool}", None), None
-        assert lift is not None, tool
-        lift(block, *([other] if other else []))
+        getattr(self, f"_{tool}")(block, *([other] if other else []))
         self.piles = [pile for pile in self.piles if pile]
-        return drop
 
     def _take(self, block, height=None):
         pile = next(p for p in self.piles if p[-1] == block)
@@ -98,6 +96,8 @@ class Yard:
         if self.hand == block:
             self.hand = None
         else:
+            pile = next(p for p in self.piles if p[-1] == block)
+            assert onto is None or pile[-2:-1] != [onto]
             self._take(block)
         self._lay(block, onto)
 
@@ -211,7 +211,7 @@ def run(scenario, world):
         assert outcome.error is None, outcome.error
         seconds += BLOCKS.begin(world, call).seconds
         world, results[step.step_id] = outcome.world, outcome.result
-        records.append(CallRecord(call.tool, call.arguments, outcome.result))
+        records.append(CallRecord(tool=call.tool, arguments=call.arguments, result=outcome.result))
     answer = scenario.reference.answer and resolved(scenario.reference.answer, results)
     return Evidence(initial, world, records, answer, seconds)
 
@@ -494,7 +494,8 @@ def test_blocksworld_plans_are_optimal(problem):
     for call in path:
         yard.do(call.tool, *call.arguments.values())
     assert wanted.items() <= yard.places().items()
-    assert len({block for block, _ in construct(on, wanted)}) == len(misplaced(on, wanted))
+    moved = {block for block, _ in construct(on, wanted)}
+    assert moved - {b for b in on if on[b] == ARM} <= misplaced(on, wanted) <= moved
 
 
 @settings(max_examples=60, deadline=None)

@@ -123,7 +123,7 @@ def test_missing_files_are_named(checkout):
     with pytest.raises(ScenarioError, match=r"nowhere.*blocksworld.yaml: cannot be read.*checkout"):
         load_planbench(checkout / "nowhere")
     (checkout / PROBLEM_7).unlink()
-    with pytest.raises(ScenarioError, match="instance-7.pddl: cannot be read"):
+    with pytest.raises(ScenarioError, match=r"instance-7\.pddl: cannot be read"):
         load_planbench(checkout)
 
 

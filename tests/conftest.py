@@ -1,0 +1,81 @@
+"""What many tests use: the reply form of a step, and tools that note each of their calls."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import agentlab as al
+from agentlab.environments.chain import generate
+from agentlab.errors import ToolFailure
+from agentlab.planners.fixed import Fixed
+
+
+def reply(step_id: str, tool: str = "note", *dependencies: Any, **fields: Any) -> dict[str, Any]:
+    """Return a step in a planner's reply form; ``fields`` in its spelling."""
+    return {
+        "stepId": step_id,
+        "name": step_id,
+        "actionType": "call_tool",
+        "targetResource": tool,
+        "dependencies": list(dependencies),
+        **fields,
+    }
+
+
+class Notebook:
+    """Function tools that write down every call; ``made`` lists (tool, arguments)."""
+
+    def __init__(self) -> None:
+        self.made: list[tuple[str, dict[str, Any]]] = []
+
+    def tool(self, name: str = "note", do: Any = None, **options: Any) -> Any:
+        def call(**arguments: Any) -> Any:
+            self.made.append((name, arguments))
+            return arguments if do is None else do(**arguments)
+
+        call.__doc__ = f"Note {name}."
+        options = {"parameters": {"type": "object"}, "effect": "write", **options}
+        return al.tool(call, name=name, **options)
+
+    def broken(self, name: str = "broken", **failure: Any) -> Any:
+        def fail(**arguments: Any) -> Any:
+            raise ToolFailure("it is broken", **failure)
+
+        return self.tool(name, fail)
+
+    def lab(self, *plans: Any, tools: Any = (), **options: Any) -> al.Lab:
+        """Return a lab with the plans given beforehand, ``note``, ``broken`` and more tools."""
+        options.setdefault("planner", Fixed(*plans))
+        return al.Lab(tools=[self.tool(), self.broken(), *tools], **options)
+
+    def start(self, *plans: Any, tools: Any = (), **options: Any) -> al.Run:
+        return al.autonomous.start(self.lab(*plans, tools=tools, **options), "do it")
+
+    def run(self, *plans: Any, tools: Any = (), **options: Any) -> al.Run:
+        run = self.start(*plans, tools=tools, **options)
+        run.finish()
+        return run
+
+
+@pytest.fixture(scope="session")
+def step():
+    return reply
+
+
+@pytest.fixture
+def notes():
+    return Notebook()
+
+
+@pytest.fixture(scope="session")
+def notebook():
+    """The class, for tests that need a fresh one for each example."""
+    return Notebook
+
+
+@pytest.fixture(scope="session")
+def chain():
+    """Make a chain scenario; the default has three stages."""
+    return lambda length=3, seed=0: generate("medium", seed, length=length)
