@@ -11,6 +11,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
@@ -19,16 +20,17 @@ from agentlab.decisions import ReplanDecision
 from agentlab.environments.base import Verdict
 from agentlab.errors import ConfigError, ReplayError, RunError, UnknownNameError, suggest
 from agentlab.lab import Lab
+from agentlab.nodes.base import END
 from agentlab.plans.task_plan import TaskPlan
 from agentlab.state import State
 from agentlab.trace.journal import Journal, MemoryJournal, ReplayJournal
 from agentlab.trace.recorder import Recorder
 from agentlab.trace.span import Span
 from agentlab.values import explain
-from agentlab.workflow import END, Workflow
 
 if TYPE_CHECKING:
     from agentlab.trace.store import Store
+    from agentlab.workflow import Workflow
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,9 +198,7 @@ class Run:
         kept = store if isinstance(store, Store) else Store(store)
         found = kept.load_run(run_id)
         if workflow is None:
-            from agentlab.workflows import get_workflow
-
-            workflow = get_workflow(found.workflow)
+            workflow = import_module("agentlab.workflows").get_workflow(found.workflow)
         if handler is not None:
             lab = lab.bind(handler=handler)
         run = cls(

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from agentlab.errors import ConfigError, UnknownNameError
+from agentlab.lab import Lab
+from agentlab.nodes.base import END as END
 from agentlab.nodes.base import Node
+from agentlab.run import Run
 from agentlab.state import State
-
-if TYPE_CHECKING:
-    from agentlab.run import Run
-
-END = "END"
-"""Name of what follows the last node."""
 
 Router = Callable[[State], str]
 """A pure function from the state to the name of the next node, or END."""
@@ -78,13 +75,11 @@ class Workflow:
             raise UnknownNameError("node", target, self.nodes, where=f"router of {node!r}")
         return target
 
-    def start(self, lab: Any, user_input: str | None = None, **options: Any) -> Run:
+    def start(self, lab: Lab, user_input: str | None = None, **options: Any) -> Run:
         """Return a run of this workflow in which nothing has happened yet (see ``Run.start``)."""
-        from agentlab.run import Run
-
         return Run.start(self, lab, user_input, **options)
 
-    def ask(self, lab: Any, user_input: str | None = None, **options: Any) -> str:
+    def ask(self, lab: Lab, user_input: str | None = None, **options: Any) -> str:
         """Run to the end and return the final response."""
         run = self.start(lab, user_input, **options)
         run.finish()

@@ -13,6 +13,9 @@ from typing import Any
 from agentlab.bench import Bench
 from agentlab.state import State
 
+END = "END"
+"""Name of what follows the last node."""
+
 NodeFunction = Callable[[State, Any], State]
 
 
