@@ -425,7 +425,7 @@ class Lab:
         if outcome.learned:
             changes["belief"] = merge_patch(state.belief, outcome.learned)
         if outcome.error is not None:
-            changes["failures"] = _counted(state, under_way, outcome.error)
+            changes["failures"] = _counted(state, under_way, outcome.error, bool(outcome.learned))
         if delivered is not None:
             changes["delivered"] = state.delivered.append(delivered)
             standing: Fault | None = stand(state, under_way.tool, delivered.fault)
@@ -447,15 +447,18 @@ def _with_rate(plan: FaultPlan, rate: float) -> FaultPlan:
     return plan.replace(rate=float(rate))
 
 
-def _counted(state: State, under_way: UnderWay, error: ToolError) -> Any:
+def _counted(state: State, under_way: UnderWay, error: ToolError, explained: bool) -> Any:
     key = digest(under_way.arguments)
     for i, f in enumerate(state.failures):
         if (f.tool, f.arguments, f.code) == (under_way.tool, key, error.code):
-            more = f.replace(count=f.count + 1, permanent=f.permanent or error.permanent)
+            permanent = f.permanent or error.permanent
+            more = f.replace(count=f.count + 1, permanent=permanent, explained=explained)
             return state.failures.set(i, more)
-    return state.failures.append(
-        Failure(tool=under_way.tool, arguments=key, code=error.code, permanent=error.permanent)
-    )
+    failure = Failure(
+        tool=under_way.tool, arguments=key, code=error.code, permanent=error.permanent,
+        explained=explained,
+    )  # fmt: skip
+    return state.failures.append(failure)
 
 
 def _fault_row(delivered: DeliveredFault) -> dict[str, Json]:

@@ -45,6 +45,8 @@ class Failure(Value):
     code: str
     count: int = 1
     permanent: bool = False
+    explained: bool = False
+    """Whether the error taught the belief something, so that planning on it avoids the call."""
 
 
 class Fault(Value):

@@ -89,15 +89,16 @@ class Blocks(Blocksworld):
         return super().apply(world, call)
 
     def _named(self, world: Document, call: Call) -> dict[str, str] | Outcome:
-        """Return the blocks behind the tags; a tag that nothing carries is to be forgotten."""
+        """Return the blocks behind the tags; a tag that is none, or unread, is to be forgotten."""
         blocks = {tag: block for block, tag in world["tags"].items() if block in world["on"]}
         for value in call.arguments.values():
+            forget = {"seen": {value: None}}
             if value not in blocks:
                 message = f"no block carries the tag {value!r}"
-                return refused(world, "unknown_tag", message, learned={"seen": {value: None}})
+                return refused(world, "unknown_tag", message, learned=forget)
             if value not in world["seen"]:
                 message = f"the tag {value!r} has not been read; look or survey first"
-                return refused(world, "unread_tag", message)
+                return refused(world, "unread_tag", message, learned=forget)
         return {name: blocks[value] for name, value in call.arguments.items()}
 
     def unmet(self, goal: Goal, world: Document) -> tuple[str, ...]:

@@ -187,6 +187,8 @@ MOVED = object_schema(block={"type": "string"}, on={"type": "string"})
 
 
 def arm_tools(kind: str, seen: bool) -> tuple[Tool, ...]:
+    """Return the four operators on names or tags of blocks."""
+
     def make(name: str, description: str, **others: str) -> Tool:
         texts = {"block": f"{kind} of the block", **others}
         properties = {key: {"type": "string", "description": t} for key, t in texts.items()}
@@ -236,6 +238,7 @@ def _obstacle(world: Document, tool: str, block: str, other: str) -> tuple[str, 
 
 
 def where(place: str) -> str:
+    """Put a place into words."""
     return "in the arm" if place == ARM else f"on {place}"
 
 

@@ -60,7 +60,11 @@ class Chain(Environment):
         if done >= len(stages) or stages[done] != stage:
             turn = stages[done] if done < len(stages) else "nothing"
             message = f"stage {stage!r} is not next; next is {turn}"
-            learned = {"done": done}
+            learned: dict[str, Any] = {"done": done}
+            if stage in stages[:done]:  # after a timeout one asks again, and must be able to go on
+                token = world["tokens"][stage]
+                message = f"stage {stage!r} is done, its token is {token}; next is {turn}"
+                learned["seen"] = {token: True}
             return Outcome(
                 world, error=ToolError(code="out_of_turn", message=message), learned=learned
             )

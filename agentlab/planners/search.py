@@ -5,8 +5,9 @@ duration plus a thousandth (so that of two equally quick plans the shorter wins)
 ``estimate`` guides it; with an admissible estimate the plan found is the quickest.
 
 Tools that failed are gone round: one whose error said permanent, or that failed ``patience`` times
-as a tool (unavailable, timeout, ...), is left out; a call that failed for a reason of its own is
-left out by itself. When that leaves no plan, only what is permanent stays left out.
+as a tool (unavailable, timeout, ...), is left out; a call that failed for a reason of its own, and
+whose error taught nothing, is left out by itself. When that leaves no plan, only what is permanent
+stays left out.
 
 Arguments that must have been returned by an earlier call are lifted into ``${step.path}``
 references, so that the plan says where its data comes from and adapts to what is found there.
@@ -167,7 +168,7 @@ def _filters(failures: Collection[Failure], patience: int) -> list[Callable[[Cal
         for f in failures:
             if f.code in INFRASTRUCTURE:
                 tools[f.tool] = tools.get(f.tool, 0) + (10**6 if f.permanent else f.count)
-            elif f.permanent or enough is not None:
+            elif not f.explained and (f.permanent or enough is not None):
                 calls.add((f.tool, f.arguments))
         limit = 10**6 if enough is None else enough
         banned = {t for t, n in tools.items() if n >= limit}

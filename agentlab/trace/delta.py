@@ -33,9 +33,9 @@ def delta(old: Value, new: Value) -> dict[str, Change]:
     """
     before = old.__dict__
     changes = {}
-    for name in type(new).model_fields:
+    for name, declared in type(new).model_fields.items():
         value = new.__dict__[name]
-        if value is not before[name]:
+        if value is not before[name] and not declared.exclude:  # secrets are never written
             change = _change(before[name], value)
             if change is not None:
                 changes[name] = change
@@ -59,7 +59,7 @@ def _change(old: Any, new: Any) -> Change | None:
             str(i): c for i, (a, b) in enumerate(zip(old, new, strict=True)) if (c := _change(a, b))
         }
         return {"i": items} if items else None
-    if type(new) is type(old) and new == old:
+    if type(new) is type(old) and new == old and repr(new) == repr(old):  # [1] == [True] == [1.0]
         return None
     return {"=": thaw(new)}
 
