@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import agentlab as al
 from agentlab.environments import get_environment
 from agentlab.environments.base import Call, Evidence, check_environment, no_op
 from agentlab.environments.chain import LENGTHS, generate, suite
@@ -84,7 +85,27 @@ def test_refusals():
         assert merge_patch(world, outcome.learned) == world
     after = CHAIN.apply(world, Call("advance", {"stage": first, "token": "start"})).world
     again = CHAIN.apply(after, Call("advance", {"stage": first, "token": "start"}))
-    assert (again.error.code, again.learned) == ("out_of_turn", {"done": 1})
+    taught = {"done": 1, "seen": {tokens[first]: True}}
+    assert (again.error.code, again.learned) == ("out_of_turn", taught)
+    assert tokens[first] in again.error.message
+
+
+def test_a_timeout_after_commit_is_no_dead_end():
+    first = SUITE[0].reference.steps[0].arguments
+    lost = {"tool": "advance", "arguments": first, "kind": "timeout_after_commit"}
+    lab = al.Lab(SUITE[0], strategy="on_error", faults=al.FaultPlan(targets=[lost]))
+    run = al.autonomous.start(lab)
+    run.finish()
+    codes = [c.error and c.error.code for c in run.state.calls]
+    assert codes == ["timeout", "out_of_turn", None, None]
+    assert run.verdict.success
+
+
+def test_the_second_stage_wants_the_token_of_the_first():
+    world = CHAIN.initial(SUITE[0])
+    first, second, _ = world["stages"]
+    tokens = world["tokens"]
+    after = CHAIN.apply(world, Call("advance", {"stage": first, "token": "start"})).world
     for token, code in (("start", "wrong_token"), (tokens[first], None)):
         error = CHAIN.apply(after, Call("advance", {"stage": second, "token": token})).error
         assert (error and error.code) == code
