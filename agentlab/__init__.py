@@ -24,6 +24,7 @@ _HOME = {
     "Environment": "environments.base",
     "FaultPlan": "scenario",
     "Goal": "scenario",
+    "Inspector": "widgets.inspector",
     "Lab": "lab",
     "Permissions": "tools.tool",
     "ReplanDecision": "decisions",
@@ -46,11 +47,13 @@ _HOME = {
     "register_environment": "environments",
     "tool": "tools.tool",
 }
-_MODULES: tuple[str, ...] = ()
+_MODULES = ("plots", "report")
 
 __all__ = ["__version__", *sorted(_HOME), *_MODULES]
 
 if TYPE_CHECKING:
+    from agentlab import plots as plots
+    from agentlab import report as report
     from agentlab.config import AgentConfig as AgentConfig
     from agentlab.datasets import load_suite as load_suite
     from agentlab.decisions import ReplanDecision as ReplanDecision
@@ -76,6 +79,7 @@ if TYPE_CHECKING:
     from agentlab.study.study import Study as Study
     from agentlab.tools.tool import Permissions as Permissions
     from agentlab.tools.tool import tool as tool
+    from agentlab.widgets.inspector import Inspector as Inspector
     from agentlab.workflow import Workflow as Workflow
     from agentlab.workflows.autonomous import autonomous as autonomous
 

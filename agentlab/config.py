@@ -223,10 +223,16 @@ def _document(path: Path, text: str) -> Any:
         try:
             return tomllib.loads(text)
         except tomllib.TOMLDecodeError as e:
-            raise ConfigError(f"{path}: not TOML: {e}") from e
+            raise ConfigError(f"{path}: not TOML: {e}") from None
     import yaml
 
     try:
         return yaml.safe_load(text) or {}
+    except yaml.MarkedYAMLError as e:  # its text quotes the line, which may hold a secret
+        mark = e.problem_mark
+        where = f"line {mark.line + 1}, column {mark.column + 1}" if mark is not None else ""
+        own = isinstance(e, (yaml.scanner.ScannerError, yaml.parser.ParserError))
+        problem = e.problem if own else "an unknown alias or tag, or an anchor twice"
+        raise ConfigError(f"{path}: not YAML: {where}: {problem}") from None
     except yaml.YAMLError as e:
-        raise ConfigError(f"{path}: not YAML: {e}") from e
+        raise ConfigError(f"{path}: not YAML: {e}") from None

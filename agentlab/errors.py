@@ -12,6 +12,18 @@ AgentLabError
 ├── EnvironmentContractError  an environment that breaks its contract
 ├── RunError                  something asked of a run that its state does not allow
 ├── ReplayError               a recording that cannot be replayed
+├── LMError                   a language model gave no usable reply
+│   ├── LMUnavailable         no connection, or the endpoint itself failed; trying again may help
+│   │   ├── LMRateLimited     too many requests; says how long to wait
+│   │   └── LMTimeout         no reply in time
+│   ├── LMDenied              the key is missing or not accepted, or the account is empty
+│   ├── LMRejected            the endpoint does not accept this request
+│   │   └── LMTooLong         the prompt does not fit the model's context
+│   ├── LMMalformed           what came back is no reply
+│   ├── LMRefused             the model or a filter declined; holds what was said
+│   ├── LMCutOff              the reply ended at the token limit; holds what there is
+│   ├── RecordingMiss         nothing is recorded for this request
+│   └── ScriptExhausted       a scripted LM has no reply left, or none that fits
 ├── StoreError                the results file cannot be used
 │   ├── StoreVersionError     written by a newer version
 │   └── StoreWriteError       full disk, read-only folder, locked file
@@ -120,6 +132,76 @@ class RunError(AgentLabError):
 
 class ReplayError(AgentLabError):
     """A recording that cannot be replayed."""
+
+
+class LMError(AgentLabError):
+    """A language model gave no usable reply; never holds or names a key.
+
+    Parameters
+    ----------
+    message : str
+        What happened and what to do.
+    model : str
+        Whom was asked.
+    status : int, optional
+        HTTP status, where there was one.
+    retry_after : float, optional
+        Seconds after which the endpoint wants to be asked again.
+    partial : str
+        What the model had said.
+    """
+
+    def __init__(
+        self, message: str, *, model: str = "", status: int | None = None,
+        retry_after: float | None = None, partial: str = "",
+    ) -> None:  # fmt: skip
+        self.model, self.status, self.retry_after = model, status, retry_after
+        self.partial = partial
+        super().__init__(message)
+
+
+class LMUnavailable(LMError):
+    """No connection, or the endpoint itself failed (5xx): trying again may help."""
+
+
+class LMRateLimited(LMUnavailable):
+    """Too many requests; ``retry_after`` holds the seconds to wait, where they were told."""
+
+
+class LMTimeout(LMUnavailable):
+    """No reply in time. The endpoint may have done, and charged for, the work."""
+
+
+class LMDenied(LMError):
+    """The key is missing or not accepted, or the account is empty."""
+
+
+class LMRejected(LMError):
+    """The endpoint does not accept this request: unknown model, bad parameter, bad schema."""
+
+
+class LMTooLong(LMRejected):
+    """The prompt does not fit the model's context."""
+
+
+class LMMalformed(LMError):
+    """What came back is no reply: not JSON, no choice in it, a stream that breaks off."""
+
+
+class LMRefused(LMError):
+    """The model or a filter declined to answer; ``partial`` holds what was said."""
+
+
+class LMCutOff(LMError):
+    """The reply ended at the token limit; ``partial`` holds what there is."""
+
+
+class RecordingMiss(LMError):
+    """Nothing is recorded for this request (the nearest recording is named)."""
+
+
+class ScriptExhausted(LMError):
+    """A scripted LM has no reply left, or no rule that fits the request."""
 
 
 class StoreError(AgentLabError):

@@ -240,9 +240,9 @@ class EventLog(Handler):
         self.events: list[Value] = []
 
     def __getattribute__(self, name: str) -> Any:
-        if not name.startswith("on_"):
+        model = _MODELS.get(name.removeprefix("on_")) if name.startswith("on_") else None
+        if model is None:
             return super().__getattribute__(name)
-        model = _MODELS[name[3:]]
         fields = [f for f in model.model_fields if f != "kind"]
 
         def record(*arguments: Any) -> None:

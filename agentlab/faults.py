@@ -155,7 +155,7 @@ class Struck:
     committed: bool
     delivered: bool = True
     truth: dict[str, Any] | None = None
-    """What an undisturbed call would have taught, where the fault hides it."""
+    """What puts the belief right: what the call would have taught, or that it taught falsely."""
 
 
 def strike(
@@ -211,10 +211,19 @@ def _silent_failure(
     if would.error is not None:  # it would have failed anyway: nothing to hide
         return Struck(Outcome(world, error=would.error), committed=False, delivered=False)
     if tool.effect is Effect.READ:
-        told = Outcome(world, result=emptied(would.result))
-        return Struck(told, committed=False, truth=would.learned)
+        return Struck(Outcome(world, result=emptied(would.result)), committed=False)
     told = Outcome(world, result=would.result, learned=would.learned)
-    return Struck(told, committed=False, truth={})
+    return Struck(told, committed=False, truth=_as_it_is(world, would.learned))
+
+
+def _as_it_is(world: Document, learned: dict[str, Any]) -> dict[str, Any]:
+    """Return the merge patch that takes back what was falsely learned."""
+    return {
+        k: _as_it_is(world[k], v)
+        if isinstance(v, dict) and isinstance(world.get(k), dict)
+        else world.get(k)
+        for k, v in learned.items()
+    }
 
 
 def _changed_world(

@@ -355,7 +355,7 @@ class Lab:
                 self.recorder.mark(
                     "fault", delivered.fault.kind.value, visit=address.visit,
                     step_id=address.step_id, attempt=address.attempt, input=arguments,
-                    output=_fault_row(delivered), now=state.now,
+                    output=fault_row(delivered), now=state.now,
                 )  # fmt: skip
         return state, outcome.result, outcome.error
 
@@ -461,7 +461,8 @@ def _counted(state: State, under_way: UnderWay, error: ToolError, explained: boo
     return state.failures.append(failure)
 
 
-def _fault_row(delivered: DeliveredFault) -> dict[str, Json]:
+def fault_row(delivered: DeliveredFault) -> dict[str, Json]:
+    """Return what the span of a delivered fault says."""
     fault = delivered.fault
     return {
         "kind": fault.kind.value, "persistence": fault.persistence.value,

@@ -34,7 +34,10 @@ def generator(*names: object) -> random.Random:
 
 
 def choose(weights: Mapping[K, float], draw: float) -> K:
-    """Return the key that ``draw`` in [0, 1) falls on, in the mapping's order.
+    """Return the key that ``draw`` in [0, 1) falls on.
+
+    Keys are taken in alphabetical order, so that equal mappings choose alike however they were
+    written down.
 
     Examples
     --------
@@ -42,8 +45,8 @@ def choose(weights: Mapping[K, float], draw: float) -> K:
     ('a', 'b')
     """
     left = draw * sum(weights.values())
-    for key, weight in weights.items():
-        left -= weight
+    for key in sorted(weights, key=str):
+        left -= weights[key]
         if left < 0:
             return key
-    return [key for key, weight in weights.items() if weight > 0][-1]  # rounding left a rest
+    return max((key for key in weights if weights[key] > 0), key=str)  # rounding left a rest

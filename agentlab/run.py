@@ -205,7 +205,7 @@ class Run:
             workflow, lab, found.states, found.visited, journal=found.journal,
             run_id=found.run, store=kept,
         )  # fmt: skip
-        run.origin = 0
+        run.origin, run._edits = 0, found.edits
         for spans in found.spans:
             run._marks.append(len(run.spans))
             run.spans.extend(spans)
@@ -279,10 +279,10 @@ class Run:
             try:
                 with self.recorder.under(self._root):
                     after = self.workflow.nodes[name](before, self.lab)
+                return self._append(name, before, after, mark)
             except BaseException:
                 del self.recorder.spans[mark:]
                 raise
-            return self._append(name, before, after, mark)
 
     def _append(self, name: str, before: State, after: State, mark: int) -> Visit:
         index = len(self.visited)
@@ -518,6 +518,8 @@ class Run:
             visit = again.step()
         except ReplayError as e:
             return f"visit {self.origin + k}: {e}"
+        except Exception as e:  # the recorded visit raised nothing
+            return f"visit {self.origin + k}: now raises {type(e).__name__}: {e}"
         end = self._marks[k + 1] if k + 1 < len(self._marks) else len(self.spans)
         recorded = [s.row() for s in self.spans[self._marks[k] : end]]
         return first_difference(recorded, [s.row() for s in visit.spans])
@@ -525,6 +527,14 @@ class Run:
     def __repr__(self) -> str:
         where = "finished" if self.finished else f"before {self.next_node!r}"
         return f"<run {self.run_id} of {self.workflow.name!r}, {len(self.visited)} visits, {where}>"
+
+    def _repr_html_(self) -> str:
+        """Show the run where widgets cannot: plan graph, steps, what happened, trace."""
+        return str(import_module("agentlab.widgets.html").run_html(self))
+
+    def _repr_mimebundle_(self, **options: Any) -> Any:
+        """Show the Inspector in a notebook; nothing more than the static form elsewhere."""
+        return import_module("agentlab.widgets").mimebundle(self)
 
 
 _COMPARED = {

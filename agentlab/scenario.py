@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
+from math import inf
 from pathlib import Path
 from typing import Annotated, Any, overload
 
@@ -59,7 +60,7 @@ class Visibility(StrEnum):
 
 
 def _weights(value: dict[Any, float]) -> dict[Any, float]:
-    if not value or any(w < 0 for w in value.values()) or sum(value.values()) <= 0:
+    if not all(0 <= w < inf for w in value.values()) or sum(value.values()) <= 0:
         raise ValueError(f"expected weights >= 0 that do not all vanish, got {value!r}")
     return value
 
@@ -273,7 +274,8 @@ def read_suite(
     """
     path = Path(path)
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        # Not splitlines(): a text may hold U+2028 and its like, which JSON does not escape.
+        lines = path.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as e:
         raise ScenarioError(f"{path}: cannot be read: {e}") from e
     scenarios = [
@@ -286,7 +288,8 @@ def read_suite(
 
 def _read_line(path: Path, number: int, line: str, check: Callable[[Scenario], None]) -> Scenario:
     try:
-        scenario = Scenario.model_validate(json.loads(line))
+        document = json.loads(line, parse_constant=_no_constant)
+        scenario = Scenario.model_validate(document)
         check(scenario)
         return scenario
     except json.JSONDecodeError as e:
@@ -295,6 +298,10 @@ def _read_line(path: Path, number: int, line: str, check: Callable[[Scenario], N
         raise ScenarioError(f"{path}, line {number}: {explain(e)}") from e
     except AgentLabError as e:
         raise ScenarioError(f"{path}, line {number}: {e}") from e
+
+
+def _no_constant(name: str) -> None:
+    raise json.JSONDecodeError(f"{name} is no JSON number", "", 0)
 
 
 def write_suite(suite: Suite, path: str | Path) -> None:

@@ -77,7 +77,7 @@ class DeliveredFault(Value):
     committed: bool = False
     """Whether the call took effect all the same."""
     truth: Document = {}
-    """Merge patch on the belief that an undisturbed call would have taught."""
+    """Merge patch that puts the belief right."""
 
 
 class UnderWay(Value):

@@ -36,6 +36,8 @@ Json = Any
 
 T = TypeVar("T")
 
+_set = object.__setattr__  # records are frozen
+
 
 class _ByReference:
     """Check that a Python value is a dict and leave it be; JSON text is parsed as annotated."""
@@ -81,17 +83,20 @@ class Value(BaseModel):
             A name is no field of this record.
         """
         cls = type(self)
-        values = dict(self.__dict__)
-        values.pop("_digest", None)
         for name, value in changes.items():
-            values[name] = _validator(cls, name)(value)
-        new = cls.__new__(cls)
-        object.__setattr__(new, "__dict__", values)
-        object.__setattr__(
-            new, "__pydantic_fields_set__", self.__pydantic_fields_set__ | changes.keys()
-        )
-        object.__setattr__(new, "__pydantic_extra__", None)
-        object.__setattr__(new, "__pydantic_private__", None)
+            changes[name] = _validator(cls, name)(value)
+        return self._with(changes)
+
+    def _with(self, fields: dict[str, Any]) -> Self:
+        """Return a copy with these fields, which are valid already; share everything else."""
+        values = {**self.__dict__, **fields}
+        values.pop("_digest", None)
+        given = self.__pydantic_fields_set__
+        new = object.__new__(type(self))
+        _set(new, "__dict__", values)
+        _set(new, "__pydantic_fields_set__", given if fields.keys() <= given else given | {*fields})
+        _set(new, "__pydantic_extra__", None)
+        _set(new, "__pydantic_private__", None)
         return new
 
     @property
@@ -119,7 +124,7 @@ def _validator(cls: type[Value], name: str) -> Any:
     annotation: Any = field.annotation
     if field.metadata:
         annotation = Annotated[(annotation, *field.metadata)]
-    return TypeAdapter(annotation, config=_adapter_config(annotation)).validate_python
+    return TypeAdapter(annotation, config=_adapter_config(annotation)).validator.validate_python
 
 
 def validated(cls: type[Value], name: str, value: Any) -> Any:
@@ -146,7 +151,11 @@ def thaw(value: Any) -> Any:
 
     Records stay records: pydantic serialises what it finds inside.
     """
-    if isinstance(value, (PVector, list, tuple)):
+    if value is None or isinstance(value, (str, int, float)):
+        return value
+    if isinstance(value, dict):  # known at once; asking whether it is a Mapping takes long
+        return {key: thaw(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple, PVector)):
         return [thaw(item) for item in value]
     if isinstance(value, (PMap, Mapping)):
         return {key: thaw(item) for key, item in value.items()}
@@ -223,6 +232,11 @@ def explain(error: ValidationError, *, show: bool = True) -> str:
     return "; ".join(parts)
 
 
+_CANONICAL = json.JSONEncoder(
+    sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+)
+
+
 def canonical(value: Json) -> str:
     """Return the canonical JSON text of ``value``: sorted keys, no spaces, no NaN.
 
@@ -231,9 +245,7 @@ def canonical(value: Json) -> str:
     TypeError, ValueError
         ``value`` is not JSON.
     """
-    return json.dumps(
-        value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
-    )
+    return _CANONICAL.encode(value)
 
 
 def digest(value: Json) -> str:

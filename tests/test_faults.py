@@ -110,12 +110,13 @@ def check_delivered(door, kind, persistence, visibility, committed):
     assert span.output["committed"] is committed
 
 
-@pytest.mark.parametrize("asked", ["announced", "silent"])
 @pytest.mark.parametrize("persistence", PERSISTENCES)
-@pytest.mark.parametrize("kind", ANNOUNCED)
+@pytest.mark.parametrize(
+    ("kind", "asked"),
+    [(kind, "announced") for kind in ANNOUNCED]
+    + [(kind, "silent") for kind in ("timeout", "timeout_after_commit", "rate_limit")],
+)
 def test_announced(door, kind, persistence, asked):
-    if asked == "silent" and kind not in ("timeout", "timeout_after_commit", "rate_limit"):
-        pytest.skip("can be silent")
     code, committed, seconds = ANNOUNCED[kind]
     d = door(kind, persistence, asked)
     before = d.state
@@ -150,6 +151,8 @@ def test_silent(door, kind, persistence):
     assert d.state.world["done"] == committed
     assert d.state.belief["done"] == 1  # what the agent takes from a call that looked right
     assert not d.state.failures
+    right = merge_patch(d.state.belief, d.state.delivered[0].truth)
+    assert right == d.state.world
     check_delivered(d, kind, persistence, "silent", committed)
 
 
@@ -269,12 +272,11 @@ def test_a_rate_limit_ends_after_its_duration(door):
     d = door("rate_limit")
     d.stage()
     d.state = d.state.replace(fault_plan=FaultPlan(duration=30))
-    codes = []
-    while d.state.now < 35:
-        error = d.stage()[1]
-        codes.append((d.state.now - 1, error and error.code))
-    assert codes[-1] == (31, None)
-    assert {code for at, code in codes if at < 31} == {"rate_limit"}
+    assert d.state.now == 1
+    for _ in range(30):
+        assert d.stage()[1].code == "rate_limit"
+    assert d.state.now == 31
+    assert d.stage()[1] is None
 
 
 def test_a_silent_fault_that_stands_lies_every_time(door):
@@ -422,7 +424,8 @@ def test_a_silent_fault_of_a_read(kind, result, learned):
     assert d.call("look") == (result, None)
     assert d.state.belief == {**SHOP.world, **learned}
     assert d.state.world == {**SHOP.world, "price": 120}
-    assert d.state.delivered[0].truth == {"stock": 2, "price": 120}
+    taught = {"stock": 2, "price": 120} if kind != "error" else {}  # it was not even read
+    assert d.state.delivered[0].truth == taught
 
 
 def test_a_wrong_read_is_believed():
@@ -515,7 +518,7 @@ def test_an_event_at_zero_has_happened_when_the_run_starts():
 
 def test_an_event_drawn_anew_into_the_past_happens_now():
     early = event(between=(0.0, 4.0))
-    times = {s: event_time(State(seed=s, fault_plan=FaultPlan()), early) for s in range(50)}
+    times = {s: event_time(State(seed=s, scenario_id="shop"), early) for s in range(50)}
     old, new = max(times, key=times.get), min(times, key=times.get)
     run = shop(FaultPlan(events=(early,)), seed=old)
     run.call("look")
@@ -668,7 +671,7 @@ def test_the_rate_is_the_share_of_calls_that_are_struck(rate):
 
 
 @given(st.floats(0, 1), st.floats(0, 1), st.integers(0, 5))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_faults_at_a_low_rate_are_a_subset_of_those_at_a_higher_one(one, other, seed):
     low, high = sorted((one, other))
     few = {k: f for k, f in drawn(MIXED.replace(rate=low), 400, seed).items() if f}
@@ -723,7 +726,8 @@ def test_the_order_of_arguments_does_not_enter_the_key(notes):
 
 scalars = st.integers(-(10**9), 10**9) | st.text("abc") | st.floats(-1e9, 1e9) | st.booleans()
 results = st.recursive(
-    scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("xyz"), inner)
+    scalars,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("xyz", min_size=1), inner),
 )
 
 
@@ -741,7 +745,7 @@ def leaves(value):
 
 
 @given(results, st.floats(0, 1, exclude_max=True))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_a_wrong_result_looks_right(result, draw):
     false, learned = falsify(result, {"copy": result}, FaultKind.WRONG_RESULT, draw)
     assert is_json(false)
@@ -753,7 +757,7 @@ def test_a_wrong_result_looks_right(result, draw):
 
 
 @given(results, st.sampled_from(["empty_result", "partial_result", "renamed_field"]))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_other_falsified_results_are_json_that_holds_no_more_than_before(result, kind):
     false, learned = falsify(result, {"x": 1}, FaultKind(kind), 0.5)
     assert is_json(false)

@@ -85,21 +85,28 @@ weights = st.lists(st.sampled_from([0, 0.1, 0.2, 0.3, 1, 2.5, 7]), min_size=1, m
 
 @given(weights, st.floats(0, 1, exclude_max=True))
 @example([0.1, 0.2, 0.3, 0], 1 - 2**-53)
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=120)
 def test_choose_never_takes_what_has_no_weight(w, draw):
     assert w[choose(dict(enumerate(w)), draw)] > 0
 
 
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=6).filter(any), st.integers(0, 2**20 - 1))
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=120)
 def test_choose_is_the_inverse_of_the_cumulative_sum(w, numerator):
     draw = numerator / 2**20
     expected = np.searchsorted(np.cumsum(w), draw * sum(w), side="right")
     assert choose(dict(enumerate(w)), draw) == expected
 
 
+@given(st.permutations("abcde"), st.floats(0, 1, exclude_max=True))
+@settings(deadline=None)
+def test_choose_ignores_the_order_in_which_the_weights_are_written(names, draw):
+    w = dict(zip("abcde", (0.5, 2, 0, 1, 3), strict=True))
+    assert choose({name: w[name] for name in names}, draw) == choose(w, draw)
+
+
 def test_choose_keeps_to_the_weights():
-    w = {"a": 1, "b": 0, "c": 3, "d": 6}
+    w = {"d": 6, "a": 1, "b": 0, "c": 3}
     picked = [choose(w, uniform("pick", i)) for i in range(N)]
     counts = [picked.count(k) for k in "acd"]
     assert stats.chisquare(counts, [N * 0.1, N * 0.3, N * 0.6]).pvalue > 0.01

@@ -21,7 +21,7 @@ identifiers = st.from_regex(r"[a-z_][a-z0-9_]{0,8}_", fullmatch=True)  # never a
 
 
 @given(identifiers, st.lists(literals, max_size=3), st.dictionaries(identifiers, literals))
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=80)
 def test_what_is_written_is_read(name, positional, named):
     arguments = [*map(repr, positional), *(f"{k}={v!r}" for k, v in named.items())]
     assert parse_name(f" {name}({', '.join(arguments)}) ") == (name, positional, named)

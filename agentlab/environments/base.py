@@ -21,12 +21,13 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from agentlab.calls import CallRecord as CallRecord
-from agentlab.errors import EnvironmentContractError
+from agentlab.calls import call_text
+from agentlab.errors import EnvironmentContractError, UnknownNameError
 from agentlab.scenario import Goal, Scenario
 from agentlab.tools.tool import Tool, ToolError, ToolRegistry, check_schema
 from agentlab.values import Document, Json, canonical, is_json, merge_patch
@@ -217,46 +218,71 @@ def check_environment(
     for tool in registry.values():
         if set(tool.seen) - set(tool.parameters.get("properties", {})):
             _breach(f"tool {tool.name!r} lists parameters as seen that it does not have")
-    world = environment.initial(scenario)
     before = copy.deepcopy(scenario.to_json())
+    world = environment.initial(scenario)
     for rule, document in (("initial", world), ("belief", environment.belief(scenario))):
-        if not is_json(document) or _has_null(document):
+        if not _is_world(document):
             _breach(f"{rule}() must be a JSON object without nulls")
+    if canonical(environment.initial(scenario)) != canonical(world):
+        _breach("initial() gave two worlds for one scenario")
     tried: set[str] = set()
     queue = list(calls)
     for _ in range(steps):
+        text = canonical(world)
         call = queue.pop(0) if queue else _fresh(environment, world, scenario.goal, tried)
+        if canonical(world) != text:
+            _breach("candidates() changed the world it was given")
         if call is None:
             break
         world = _check_call(environment, world, call)
     if scenario.to_json() != before:
         _breach("the scenario was changed")
+    text = canonical(world)
     first = environment.unmet(scenario.goal, world)
+    if canonical(world) != text:
+        _breach("unmet() changed the world it was given")
     if first != environment.unmet(scenario.goal, world):
         _breach("unmet() gave two answers for one world")
 
 
 def _fresh(environment: Environment, world: Document, goal: Goal, tried: set[str]) -> Call | None:
     for call in environment.candidates(world, goal):
-        key = f"{call.tool}{canonical(call.arguments)}"
+        key = _shown(call)
         if key not in tried:
             tried.add(key)
             return call
     return None
 
 
+def _shown(call: Call) -> str:
+    if not is_json(call.arguments):
+        _breach(f"{call.tool}({call.arguments!r}): arguments must be JSON")
+    return call_text(call.tool, call.arguments)
+
+
+def _asked(what: str, function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a function of the environment; that it raises is a breach."""
+    try:
+        return function(*arguments)
+    except Exception as e:
+        raise EnvironmentContractError(f"{what}: raised {type(e).__name__}: {e}") from e
+
+
 def _check_call(environment: Environment, world: Document, call: Call) -> Document:
-    what = f"{call.tool}({canonical(call.arguments)})"
-    tool = environment.registry[call.tool]
+    what = _shown(call)
+    try:
+        tool = environment.registry[call.tool]
+    except UnknownNameError as e:
+        raise EnvironmentContractError(f"{what}: {e}") from e
     problem = tool.check(call.arguments)
     if problem:
         _breach(f"{what}: a candidate that its own schema refuses: {problem}")
     text = canonical(world)
-    begun = environment.begin(world, call)
+    begun = _asked(what, environment.begin, world, call)
     if isinstance(begun, Begun) and begun.seconds < 0:
         _breach(f"{what}: takes {begun.seconds} seconds")
-    outcome = environment.apply(world, call)
-    again = environment.apply(world, call)
+    outcome: Outcome = _asked(what, environment.apply, world, call)
+    again = _asked(what, environment.apply, world, call)
     if canonical(world) != text:
         _breach(f"{what}: changed the world it was given")
     if outcome != again:
@@ -266,7 +292,7 @@ def _check_call(environment: Environment, world: Document, call: Call) -> Docume
 
 
 def _check_outcome(what: str, tool: Tool, outcome: Outcome, world: Document) -> None:
-    if not is_json(outcome.world) or _has_null(outcome.world):
+    if not _is_world(outcome.world):
         _breach(f"{what}: the next world must be a JSON object without nulls")
     if not is_json(outcome.result) or not is_json(outcome.learned):
         _breach(f"{what}: result and learned must be JSON")
@@ -283,6 +309,10 @@ def _check_outcome(what: str, tool: Tool, outcome: Outcome, world: Document) -> 
 
 def _without_seen(world: Document) -> dict[str, Any]:
     return {k: v for k, v in world.items() if k != "seen"}
+
+
+def _is_world(document: Any) -> bool:
+    return isinstance(document, dict) and is_json(document) and not _has_null(document)
 
 
 def _has_null(value: Json) -> bool:

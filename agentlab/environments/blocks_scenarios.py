@@ -132,7 +132,7 @@ def generate(difficulty: str = "medium", seed: int = 0, template: str | None = N
         goal=_goal(wanted, sealed, kind),
         reference=_reference(calls, wanted, sealed, kind),
         difficulty=difficulty,
-        cluster=f"blocks-{name}",
+        cluster=f"blocks-{name}-{difficulty}",
         faults=FAULTS,
     )
 

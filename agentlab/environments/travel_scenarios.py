@@ -147,7 +147,7 @@ def generate(difficulty: str = "medium", seed: int = 0) -> Scenario:
         goal=Goal(conditions={"legs": legs, "stays": stays}, answer=answer, deadline=deadline),
         reference=ReferencePlan(steps=(*looks, *pays), answer=told),
         difficulty=difficulty,
-        cluster=template.name,
+        cluster=f"{template.name}-{asked or 'book'}",
         faults=FAULTS,
     )
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentlab.bench import Bench
+from agentlab.lab import fault_row
 from agentlab.state import State
 
 END = "END"
@@ -41,6 +42,7 @@ class Node:
             if not isinstance(after, State):
                 raise TypeError(f"node {self.name!r} must return a State, got {after!r}")
             after = after.replace(visit=state.visit + 1)
+            _mark_events(state, after, lab)
             span.output = {"next_action": after.next_action}
             span.sim_end = after.now
             if after.error is not None:
@@ -55,6 +57,17 @@ class Node:
 
     def __repr__(self) -> str:
         return f"<node {self.name}>"
+
+
+def _mark_events(state: State, after: State, lab: Bench) -> None:
+    """Record what happened in the world by itself; other faults are recorded by their calls."""
+    known = len(state.delivered) if state.visit else 0  # some happen as the run begins
+    for struck in after.delivered[known:] if len(after.delivered) > known else ():
+        if struck.fault.source == "event":
+            lab.recorder.mark(
+                "fault", struck.fault.kind.value, visit=state.visit, output=fault_row(struck),
+                now=struck.at,
+            )  # fmt: skip
 
 
 def node(function: NodeFunction) -> Node:

@@ -102,6 +102,7 @@ def carry_out(state: State, lab: Bench, decision: ReplanDecision) -> State:
         return state.replace(
             task_plan=again,
             not_before=waits,
+            results=state.results.discard(decision.step_id),
             current_task_index=again.current_index,
             next_action=EXECUTE_NEXT_TASK,
         )

@@ -16,6 +16,7 @@ references, so that the plan says where its data comes from and adapts to what i
 from __future__ import annotations
 
 import heapq
+import json
 from collections.abc import Callable, Collection, Hashable, Mapping
 from itertools import count
 from typing import Any
@@ -244,14 +245,19 @@ def locate(document: Json, value: Json) -> str | None:
             if isinstance(item, dict):
                 for key, leaf in item.items():
                     if isinstance(leaf, str) and leaf == value:
-                        text = leaf.replace("\\", "\\\\").replace("'", "\\'")
-                        return f"[?{_key(key)}=='{text}'] | [0].{_key(key)}"
+                        return f"[?{_key(key)}=={_literal(leaf)}] | [0].{_key(key)}"
             elif isinstance(item, str) and item == value:
-                return f"[?@=='{item}'] | [0]"
+                return f"[?@=={_literal(item)}] | [0]"
     return None
 
 
 def _key(key: str) -> str:
     from agentlab.plans.references import STEP_ID
 
-    return key if STEP_ID.fullmatch(key) and "-" not in key else '"' + key.replace('"', '\\"') + '"'
+    return key if STEP_ID.fullmatch(key) and "-" not in key else json.dumps(key)
+
+
+def _literal(text: str) -> str:
+    if "'" not in text and "\\" not in text:
+        return f"'{text}'"
+    return "`" + json.dumps(text, ensure_ascii=False).replace("`", "\\`") + "`"

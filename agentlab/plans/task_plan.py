@@ -10,9 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import Field, ValidationError
+from pydantic import AfterValidator, Field, ValidationError
 
 from agentlab.errors import PlanEditError, PlanParseError, ReferenceError_, UnknownNameError
 from agentlab.plans.references import STEP_ID, references, rename
@@ -95,6 +95,10 @@ class TaskStep(Value):
         return self.target_resource or self.action_type
 
 
+def _numbered(steps: Iterable[TaskStep]) -> tuple[TaskStep, ...]:
+    return tuple(s if s.step_index == i else s.replace(step_index=i) for i, s in enumerate(steps))
+
+
 class TaskPlan(Value):
     """A plan: steps in a topological order, and the answer they lead to."""
 
@@ -103,7 +107,7 @@ class TaskPlan(Value):
     intent_analysis: str = ""
     summary: str = ""
     complexity: int = Field(default=1, ge=1, le=10)
-    steps: tuple[TaskStep, ...] = ()
+    steps: Annotated[tuple[TaskStep, ...], AfterValidator(_numbered)] = ()
     status: PlanStatus = PlanStatus.CREATED
     replan_count: int = Field(default=0, ge=0)
     answer: str | None = None
@@ -137,16 +141,13 @@ class TaskPlan(Value):
 
     def with_step(self, step_id: str, **changes: Any) -> TaskPlan:
         """Return the plan with fields of one step changed, whatever its status (for the loop)."""
-        index = self.step(step_id).step_index
-        changed = self.steps[index].replace(**changes)
-        return self.with_steps((*self.steps[:index], changed, *self.steps[index + 1 :]))
+        step = self.step(step_id)
+        index, changed = step.step_index, step.replace(**changes)
+        return self._with({"steps": (*self.steps[:index], changed, *self.steps[index + 1 :])})
 
     def with_steps(self, steps: Iterable[TaskStep]) -> TaskPlan:
         """Return the plan with these steps; indices are numbered anew where they are off."""
-        numbered = tuple(
-            s if s.step_index == i else s.replace(step_index=i) for i, s in enumerate(steps)
-        )
-        return _with_steps(self, numbered)
+        return self._with({"steps": _numbered(steps)})
 
     def without(self, step_id: str, *, cascade: bool = False) -> TaskPlan:
         """Return the plan without a step.
@@ -174,10 +175,10 @@ class TaskPlan(Value):
                 gone.add(self.editable(step.step_id).step_id)
         return self.with_steps(s for s in self.steps if s.step_id not in gone)
 
-    def edit(self, step_id: str, **changes: Any) -> TaskPlan:
+    def edit(self, step_id: str, /, **changes: Any) -> TaskPlan:
         """Return the plan with fields of a step that is not settled changed.
 
-        Dependencies follow the references in changed parameters.
+        What its parameters refer to is added to its dependencies.
 
         Raises
         ------
@@ -185,13 +186,8 @@ class TaskPlan(Value):
             The step is settled or under way, or the edited plan is not valid.
         """
         step = self.editable(step_id)
-        if "step_id" in changes and changes["step_id"] != step_id:
+        if changes.get("step_id", step_id) != step_id:
             raise PlanEditError("a step keeps its id; insert a new step instead")
-        if "parameters" in changes and "dependencies" not in changes:
-            extra = [r.step for r in references(changes["parameters"])]
-            ids = {s.step_id for s in self.steps}
-            both = dict.fromkeys((*step.dependencies, *(i for i in extra if i in ids)))
-            changes["dependencies"] = tuple(both)
         try:
             changed = step.replace(**changes)
         except ValidationError as e:
@@ -217,17 +213,23 @@ class TaskPlan(Value):
         return step
 
     def _checked(self, steps: Iterable[TaskStep]) -> TaskPlan:
-        done = [r.step for s in self.steps if s.settled for r in references(s.parameters)]
-        known = {d for d in done} | {s.step_id for s in self.steps}
+        """Order the steps; what the plan names already exists, here or in an earlier plan."""
+        given = tuple(steps)
+        ids = {s.step_id for s in given}
         try:
-            return self.with_steps(ordered(tuple(steps), known))
+            known = {name for s in self.steps for name in (*s.dependencies, *_referred(s))}
+            fixed = SETTLED | {StepStatus.RUNNING}
+            implied = [s if s.status in fixed else _implied(s, ids) for s in given]
+            return self.with_steps(ordered(implied, known))
         except PlanParseError as e:
             raise PlanEditError(f"the edited plan is not valid: {'; '.join(e.violations)}") from e
+        except ReferenceError_ as e:
+            raise PlanEditError(f"the edited plan is not valid: {e}") from e
 
     def signature(self) -> str:
         """Return what the remaining plan does, ids ignored: two plans alike have one signature."""
         remaining = self.remaining
-        number = {s.step_id: f"step_{i}" for i, s in enumerate(remaining)}
+        number = {s.step_id: f"#{i}" for i, s in enumerate(remaining)}  # no step id has a '#'
 
         def name(step: str) -> str:
             return number.get(step, step)
@@ -237,14 +239,16 @@ class TaskPlan(Value):
         )
 
 
-def _with_steps(plan: TaskPlan, steps: tuple[TaskStep, ...]) -> TaskPlan:
-    """Share everything but the steps; they are validated already, so nothing is validated."""
-    values = dict(plan.__dict__)
-    values.pop("_digest", None)
-    values["steps"] = steps
-    new = TaskPlan.model_construct(plan.__pydantic_fields_set__ | {"steps"})
-    object.__setattr__(new, "__dict__", values)
-    return new
+def _referred(step: TaskStep) -> list[str]:
+    return [r.step for r in references(step.parameters)]
+
+
+def _implied(step: TaskStep, ids: Collection[str]) -> TaskStep:
+    """Add to the dependencies what the parameters refer to."""
+    extra = [i for i in _referred(step) if i in ids and i not in step.dependencies]
+    if not extra:
+        return step
+    return step.replace(dependencies=(*step.dependencies, *dict.fromkeys(extra)))
 
 
 class StepReply(Value):
@@ -317,12 +321,14 @@ def parse_plan(
     by_name = {r.step_id: i for r, i in zip(parsed.steps, ids, strict=True) if r.step_id}
 
     def name(step: str | int) -> str:
-        if str(step).isdigit():
+        if str(step).isdecimal():
             index = int(step)
             return ids[index] if index < len(ids) else str(step)
         return by_name.get(str(step), str(step))
 
-    violations: list[str] = []
+    given = [r.step_id for r in parsed.steps if r.step_id]
+    twice = sorted({i for i in given if given.count(i) > 1})
+    violations = [f"step id {i!r} occurs more than once" for i in twice]
     steps = []
     for index, item in enumerate(parsed.steps):
         try:
@@ -338,11 +344,15 @@ def parse_plan(
         violations += [f"answer: refers to unknown step {u!r}" for u in sorted(unknown)]
     except ReferenceError_ as e:
         violations.append(f"answer: {e}")
+    try:
+        steps = list(ordered(steps, {*known, *ids}))
+    except PlanParseError as e:
+        violations += e.violations
     if violations:
         raise PlanParseError(violations)
     fields = parsed.model_dump(exclude={"steps", "answer"}, by_alias=False)
     plan = TaskPlan(plan_id=plan_id, answer=answer, **fields)
-    return plan.with_steps(ordered(steps, known))
+    return plan.with_steps(steps)
 
 
 def _parsed_step(
@@ -351,15 +361,18 @@ def _parsed_step(
     parameters = rename(item.parameters, name)
     used = [r.step for r in references(parameters) if r.step in ids]
     dependencies = tuple(dict.fromkeys([name(d) for d in item.dependencies] + used))
-    fields = item.model_dump(
-        exclude={"step_id", "dependencies", "parameters"}, exclude_none=True, by_alias=False
-    )
     return TaskStep(
         step_index=index,
         step_id=ids[index],
+        name=item.name,
+        description=item.description,
+        action_type=item.action_type,
+        target_resource=item.target_resource,
         parameters=parameters,
         dependencies=dependencies,
-        **fields,
+        importance=item.importance,
+        skippable=item.skippable,
+        expectation=item.expectation,
     )
 
 
@@ -367,7 +380,9 @@ def _step_ids(steps: Sequence[StepReply], taken: Collection[str]) -> list[str]:
     used = set(taken)
     ids = []
     for index, step in enumerate(steps):
-        slug = re.sub(r"[^A-Za-z0-9_-]+", "_", step.step_id or step.name).strip("_")
+        slug = step.step_id or step.name
+        if step.step_id is None or not STEP_ID.fullmatch(slug):
+            slug = re.sub(r"[^A-Za-z0-9_-]+", "_", slug).strip("_")
         if not STEP_ID.fullmatch(slug):
             slug = f"step_{index}" if not slug else f"step_{slug}"
         ids.append(fresh_id(slug, used))
@@ -411,9 +426,12 @@ def ordered(steps: Sequence[TaskStep], known: Collection[str] = ()) -> tuple[Tas
         for other in step.dependencies:
             if other not in position and other not in known:
                 violations.append(f"step {step.step_id!r}: depends on unknown step {other!r}")
-        for reference in references(step.parameters):
-            if reference.step not in position and reference.step not in known:
-                violations.append(f"step {step.step_id!r}: {reference} names no known step")
+        try:
+            for reference in references(step.parameters):
+                if reference.step not in position and reference.step not in known:
+                    violations.append(f"step {step.step_id!r}: {reference} names no known step")
+        except ReferenceError_ as e:
+            violations.append(f"step {step.step_id!r}: {e}")
     if violations:
         raise PlanParseError(violations)
     waiting = {s.step_id: {d for d in s.dependencies if d in position} for s in steps}

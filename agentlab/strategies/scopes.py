@@ -108,7 +108,8 @@ def informed(trigger: Trigger, state: State, bench: Bench) -> ReplanDecision | N
     correction = {}
     if struck is not None and struck.step_id == trigger.step_id and struck.at == state.now:
         correction = dict(struck.truth)
-        passing = struck.fault.persistence is Persistence.TRANSIENT
+        fault = struck.fault  # an outage may last: trying again at once could go on without end
+        passing = fault.persistence is Persistence.TRANSIENT and fault.source != "outage"
         plan = state.task_plan
         failed = plan is not None and any(
             s.step_id == trigger.step_id and s.status is StepStatus.FAILED for s in plan.steps

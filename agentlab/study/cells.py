@@ -16,7 +16,7 @@ from agentlab.study.controls import ceiling, floor
 from agentlab.study.grid import Arm
 from agentlab.tools.tool import Effect
 from agentlab.trace.store import CellResult, pack_spans
-from agentlab.values import Json, digest, thaw
+from agentlab.values import Json, canonical, digest, thaw
 from agentlab.workflows import get_workflow
 
 ARM, FLOOR, CEILING = "arm", "floor", "ceiling"
@@ -90,7 +90,9 @@ def _results(
         try:
             if cell.role == ARM:
                 run = _run(cell, faults, labs)
-                row |= _measured(run)
+                measured = _measured(run)
+                canonical(measured)  # what is no JSON crashes this cell and not its whole batch
+                row |= measured
                 spans = pack_spans(run.spans) if with_traces else b""
             else:
                 row |= _control(cell, faults)

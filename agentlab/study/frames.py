@@ -60,6 +60,7 @@ def runs_frame(cells: Iterable[CellResult], asked_only: bool = True) -> pd.DataF
         met = bool(r.get("faults_delivered")) and bool(r["twin_success"])
         r["recovered"] = r["success"] if met else None
         r["answer"] = json.dumps(r.get("answer"), ensure_ascii=False)
+        r |= {k: _encodable(v) for k, v in r.items() if isinstance(v, str) and not v.isascii()}
     frame = pd.DataFrame(rows["arm"]).reindex(columns=list(RUNS))
     for name in ("floor", "ceiling", "twin_success", "recovered"):
         frame[name] = frame[name].astype("float64")
@@ -91,7 +92,17 @@ def spans_frame(store: Store, kinds: Iterable[str] = ()) -> pd.DataFrame:
         cells.extend([cell] * len(rows))
         for column, values in zip(columns, zip(*rows, strict=True), strict=True):
             column.extend(values)
+    for name in ("name", "step_id", "input", "output", "error"):
+        place = COLUMNS.index(name)
+        columns[place] = [_encodable(v) for v in columns[place]]
     return pd.DataFrame({"cell": cells, **dict(zip(COLUMNS, columns, strict=True))})
+
+
+def _encodable(value: Any) -> Any:
+    """Return text without lone surrogates, which JSON may hold and pandas cannot."""
+    if not isinstance(value, str) or value.isascii():
+        return value
+    return value.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
 
 
 def joined(spans: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:

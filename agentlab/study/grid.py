@@ -60,13 +60,19 @@ class Arm:
         return " × ".join(parts)
 
     def to_json(self) -> dict[str, Json]:
-        """Return the arm as JSON; an object is stood for by its name and a digest of its code."""
-        return {
-            "planner": _written(self.planner),
-            "strategy": _written(self.strategy),
-            "workflow": self.workflow,
-            "workers": self.workers,
-        }
+        """Return the arm as JSON; an object is stood for by its name and a digest of its code.
+
+        An object that changes when it is used stays the arm that it was when this was first asked.
+        """
+        cached: dict[str, Json] | None = self.__dict__.get("_json")
+        if cached is None:
+            cached = self.__dict__["_json"] = {
+                "planner": _written(self.planner),
+                "strategy": _written(self.strategy),
+                "workflow": self.workflow,
+                "workers": self.workers,
+            }
+        return cached
 
 
 def _written(value: Any) -> Json:

@@ -11,8 +11,11 @@ import hashlib
 import os
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import warnings
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -162,14 +165,16 @@ class Study:
             todo = self._todo(done, retry_crashed)
             with _bar(progress, len(todo)) as tell:
                 finished = successes = asked = 0
-                for batch in self._computed(todo, processes or os.cpu_count() or 1, backend):
-                    store.add_cells(batch)
-                    finished += len(batch)
-                    for r in batch:
-                        if r.row["role"] == ARM:
-                            asked += 1
-                            successes += bool(r.row["success"])
-                    tell(finished, len(todo), successes / asked if asked else float("nan"))
+                workers = processes or os.cpu_count() or 1
+                with closing(self._computed(todo, workers, backend)) as batches:
+                    for batch in batches:
+                        store.add_cells(batch)
+                        finished += len(batch)
+                        for r in batch:
+                            if r.row["role"] == ARM:
+                                asked += 1
+                                successes += bool(r.row["success"])
+                        tell(finished, len(todo), successes / asked if asked else float("nan"))
         return self.runs
 
     def _todo(self, done: dict[str, CellResult], retry: bool) -> list[tuple[str, Cell]]:
@@ -184,7 +189,7 @@ class Study:
 
     def _computed(
         self, todo: list[tuple[str, Cell]], processes: int, backend: str
-    ) -> Iterator[list[CellResult]]:
+    ) -> Generator[list[CellResult], None, None]:
         """Yield finished batches as they come; their size follows the pace of the ones before."""
         pace = _Pace(processes)
         if processes == 1 or len(todo) < 2:
@@ -195,7 +200,7 @@ class Study:
             return
         from joblib import Parallel, delayed
 
-        worlds = registered()
+        worlds, parent = registered(), os.getpid() if backend == "loky" else None
         try:
             pool = Parallel(
                 n_jobs=processes, backend=backend, return_as="generator_unordered",
@@ -204,12 +209,18 @@ class Study:
         except ValueError as e:
             raise ConfigError(f"backend {backend!r}: {e}") from e
         tasks = (
-            delayed(_worker)(batch, self.faults, self.traces, worlds, _path())
+            delayed(_worker)(_Path(sys.path), batch, self.faults, self.traces, worlds, parent)
             for batch in pace.batches(todo)
         )
-        for results in pool(tasks):
-            pace.learn(results)
-            yield results
+        outputs = pool(tasks)
+        try:
+            for results in outputs:
+                pace.learn(results)
+                yield results
+        finally:  # after an error or Ctrl-C joblib warns of the tasks that it cancels
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                outputs.close()
 
     def _register(self, store: Store, allow_mixed: bool) -> None:
         """Write down what is needed to reproduce; refuse results of other code."""
@@ -347,6 +358,12 @@ class Study:
         """Compare the levels of a factor, paired by task (see ``agentlab.study.compare``)."""
         return compare(self.runs, metric, by, baseline)
 
+    def leaderboard(self) -> pd.DataFrame:
+        """Rank the arms (see ``agentlab.study.leaderboard``)."""
+        from agentlab.study.leaderboard import leaderboard
+
+        return leaderboard(self.runs)
+
     # ---- single runs -----------------------------------------------------------------------
 
     def find(self, cell: str) -> tuple[str, Cell]:
@@ -384,13 +401,17 @@ class Study:
         recorded = [s.row() for s in self.trace(cell)]
         if not recorded:
             raise StudyError("this run has no stored trace (it crashed, or traces were off)")
-        run = self.rerun(cell)
-        run.finish()
+        run, raised = self.rerun(cell), None
+        try:
+            run.finish()
+        except Exception as e:  # the recorded run raised nothing, so this is where they part
+            raised = f"visit {len(run.visited)}: now raises {type(e).__name__}: {e}"
         visits = 1 + max(row[4] for row in recorded)
-        problem = first_difference(recorded[1:], [s.row() for s in run.spans][1:])
+        now = [s.row() for s in run.spans]
+        same = recorded[1:] if raised is None else recorded[1 : len(now)]
+        problem = first_difference(same, now[1:]) or raised
         if problem is None:
             return ReplayReport(True, visits, visits, 0)
-        now = [s.row() for s in run.spans]
         matched = 0
         for visit in range(visits):
             pair = [[row for row in rows[1:] if row[4] == visit] for rows in (recorded, now)]
@@ -420,7 +441,11 @@ def _rates(value: float | Sequence[float]) -> tuple[float, ...]:
 
 
 def _seeds(value: int | Sequence[int]) -> tuple[int, ...]:
-    seeds = list(range(value)) if isinstance(value, int) else list(value)
+    seeds: list[Any] = []
+    if isinstance(value, Iterable):
+        seeds = list(value)
+    elif isinstance(value, int) and not isinstance(value, bool):
+        seeds = list(range(value))
     if not seeds or any(isinstance(s, bool) or not isinstance(s, int) for s in seeds):
         raise StudyError(
             f"seeds must be a number of at least 1 or a list of integers, got {value!r}"
@@ -434,21 +459,44 @@ def _again(cell: Cell, attempt: int) -> Cell:
     return replace(cell, attempt=attempt)
 
 
-def _path() -> list[str]:
-    """Return the import path that a worker needs to find what the parent found."""
-    return [p for p in sys.path if p]
+class _Path(list[str]):
+    """The parent's import path; a worker extends its own when this arrives.
+
+    It is unpickled first, so what follows may be objects of modules that only this path leads to.
+    """
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _extend_path, ([p for p in self if p],)
+
+
+def _extend_path(path: list[str]) -> list[str]:
+    sys.path.extend(p for p in path if p not in sys.path)
+    return path
 
 
 def _worker(
-    batch: Sequence[tuple[str, Cell]], faults: FaultPlan | None, traces: bool, worlds: list[Any],
-    path: list[str],
+    path: list[str], batch: Sequence[tuple[str, Cell]], faults: FaultPlan | None, traces: bool,
+    worlds: list[Any], parent: int | None,
 ) -> list[CellResult]:  # fmt: skip
     from agentlab.environments import register_environment
 
-    sys.path.extend(p for p in path if p not in sys.path)
+    if parent is not None:
+        _end_with(parent)
     for world in worlds:
         register_environment(world)
     return run_cells(batch, faults, traces)
+
+
+@lru_cache(maxsize=1)
+def _end_with(parent: int) -> None:
+    """End this worker when its parent was killed; loky's would wait for work for ever."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 class _Pace:
@@ -507,7 +555,10 @@ class _bar:  # noqa: N801 - used as a function
 def code_fingerprint() -> str:
     """Return 16 hexadecimal digits of the code that results depend on (views left out)."""
     root = Path(__file__).parent.parent
-    views = {"cli.py", "plots.py", "report.py", "__init__.py"}
+    views = {
+        "cli.py", "doctor.py", "plots.py", "report.py", "report_page.py", "terminal.py",
+        "study/definition.py", "study/leaderboard.py", "__init__.py",
+    }  # fmt: skip
     found = hashlib.blake2b(digest_size=8)
     for path in sorted(root.rglob("*.py")):
         relative = path.relative_to(root).as_posix()

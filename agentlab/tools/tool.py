@@ -16,7 +16,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
-from typing import Any, get_type_hints
+from typing import Annotated, Any, get_origin, get_type_hints
+
+from pydantic import PlainSerializer
 
 from agentlab.calls import ToolError as ToolError
 from agentlab.errors import ConfigError, UnknownNameError
@@ -85,8 +87,8 @@ class Tool:
 
         Examples
         --------
-        >>> Tool("t", parameters=object_schema(n={"type": "integer"})).check({"n": "x"})
-        "arguments of 't': n: \\"x\\" is not of type \\"integer\\""
+        >>> print(Tool("t", parameters=object_schema(n={"type": "integer"})).check({"n": "x"}))
+        arguments of 't': n: "x" is not of type "integer"
         """
         return check_schema(self.parameters, arguments, f"arguments of {self.name!r}")
 
@@ -178,6 +180,10 @@ class ToolRegistry(Mapping[str, Tool]):
         except KeyError:
             raise UnknownNameError("tool", name, self._tools) from None
 
+    def get(self, name: str, default: Any = None) -> Any:
+        """Return the tool of that name, or ``default``."""
+        return self._tools.get(name, default)
+
     def __contains__(self, name: object) -> bool:
         return name in self._tools
 
@@ -194,9 +200,9 @@ class ToolRegistry(Mapping[str, Tool]):
 class Permissions(Value):
     """Which calls a lab lets through. Denied calls fail with code "denied"."""
 
-    effects: frozenset[Effect] = frozenset(Effect)
+    effects: Annotated[frozenset[Effect], PlainSerializer(sorted)] = frozenset(Effect)
     """Effect classes that are allowed."""
-    deny: frozenset[str] = frozenset()
+    deny: Annotated[frozenset[str], PlainSerializer(sorted)] = frozenset()
     """Tool names that are not, whatever their effect."""
 
     def refusal(self, tool: Tool) -> str | None:
@@ -209,7 +215,9 @@ class Permissions(Value):
         return None
 
 
-_JSON_TYPES = {str: "string", int: "integer", float: "number", bool: "boolean", list: "array"}
+_JSON_TYPES: dict[Any, str] = {
+    str: "string", int: "integer", float: "number", bool: "boolean", list: "array", dict: "object",
+}  # fmt: skip
 
 
 def tool(
@@ -260,10 +268,10 @@ def _signature_schema(function: Callable[..., Json]) -> dict[str, Any]:
     properties: dict[str, dict[str, Any]] = {}
     required = []
     for parameter in inspect.signature(function).parameters.values():
-        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+        if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
             raise ConfigError(f"{function.__name__}: a tool needs named parameters, no *args")
         hint = hints.get(parameter.name)
-        kind = _JSON_TYPES.get(hint) if isinstance(hint, type) else None
+        kind = _JSON_TYPES.get(get_origin(hint) or hint)
         properties[parameter.name] = {"type": kind} if kind else {}
         if parameter.default is parameter.empty:
             required.append(parameter.name)

@@ -15,7 +15,8 @@ from typing import Any
 
 from agentlab.trace.span import Span
 
-_current: ContextVar[Span | None] = ContextVar("agentlab_span", default=None)
+_current: ContextVar[tuple[Recorder, Span] | None] = ContextVar("agentlab_span", default=None)
+"""The innermost span and whose it is: numbers of one recorder mean nothing to another."""
 
 Sink = Callable[[Span], None]
 """Called with each span when it ends."""
@@ -40,9 +41,10 @@ class Recorder:
         input: Any = None, now: float = 0.0,
     ) -> OpenSpan:  # fmt: skip
         """Open a span; use it in a ``with`` statement and set its output there."""
-        parent = _current.get()
+        current = _current.get()
+        parent = current[1].span_id if current is not None and current[0] is self else 0
         span = Span(
-            len(self.spans) + 1, parent.span_id if parent is not None else 0, kind, name, visit,
+            len(self.spans) + 1, parent, kind, name, visit,
             step_id, attempt, input, now, self._epoch + time.perf_counter(),
         )  # fmt: skip
         self.spans.append(span)
@@ -62,7 +64,7 @@ class Recorder:
     @contextmanager
     def under(self, span: Span) -> Iterator[None]:
         """Make ``span`` the parent of what is recorded meanwhile."""
-        token = _current.set(span)
+        token = _current.set((self, span))
         try:
             yield
         finally:
@@ -80,10 +82,10 @@ class OpenSpan:
 
     def __init__(self, recorder: Recorder, span: Span) -> None:
         self._recorder, self.span = recorder, span
-        self._token: Token[Span | None] | None = None
+        self._token: Token[tuple[Recorder, Span] | None] | None = None
 
     def __enter__(self) -> Span:
-        self._token = _current.set(self.span)
+        self._token = _current.set((self._recorder, self.span))
         return self.span
 
     def __exit__(

@@ -9,6 +9,7 @@ writes; workers hand their results to it.
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 import threading
 import zlib
@@ -66,7 +67,7 @@ class CellResult:
 def pack(value: Json) -> bytes:
     """Return JSON data as compressed bytes."""
     text = json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-    return zlib.compress(text.encode(), 1)
+    return zlib.compress(text.encode("utf-8", "surrogatepass"), 1)
 
 
 def unpack(blob: bytes) -> Json:
@@ -108,14 +109,18 @@ class Store:
         with self._translated():
             if not read_only:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
-            mode = "ro" if read_only else "rwc"
+            mode = self._reading() if read_only else "mode=rwc"
             self.connection = sqlite3.connect(
-                f"{self.path.absolute().as_uri()}?mode={mode}", uri=True, timeout=10,
+                f"{self.path.absolute().as_uri()}?{mode}", uri=True, timeout=10,
                 check_same_thread=False, isolation_level=None,
             )  # fmt: skip
-            self._check()
-            if not read_only:
-                self._create()
+            try:
+                self._check()
+                if not read_only:
+                    self._create()
+            except BaseException:
+                self.close()
+                raise
 
     def close(self) -> None:
         """Close the file."""
@@ -126,6 +131,13 @@ class Store:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+    def _reading(self) -> str:
+        """Return how to open for reading: write-ahead logging needs a folder it may write to."""
+        log = Path(f"{self.path}-wal")
+        pending = log.is_file() and log.stat().st_size > 0
+        writable = os.access(self.path.parent, os.W_OK)
+        return "mode=ro" if pending or writable else "mode=ro&immutable=1"
 
     def _check(self) -> None:
         version = self.connection.execute("PRAGMA user_version").fetchone()[0]
@@ -143,6 +155,7 @@ class Store:
         execute = self.connection.execute
         execute("PRAGMA journal_mode = WAL")
         execute("PRAGMA synchronous = NORMAL")
+        execute("PRAGMA wal_autocheckpoint = 100")  # pages: 0.4 MB of log, not SQLite's 4 MB
         if execute("PRAGMA user_version").fetchone()[0] == VERSION:
             return
         with self.transaction():
@@ -173,6 +186,8 @@ class Store:
                 hint = "another process is writing to it; wait for it or choose another folder"
             elif isinstance(e, sqlite3.DatabaseError) and "not a database" in text:
                 raise StoreError(f"{self.path}: no SQLite file") from e
+            elif "I/O" in text:
+                hint = f"{text} (a quota or a broken disk?); what was finished is kept"
             else:
                 hint = text
             raise StoreWriteError(f"{self.path}: {hint}") from e
@@ -206,7 +221,7 @@ class Store:
         with self.transaction():
             self.connection.executemany(
                 "INSERT INTO meta (key, value) VALUES (?, ?)",
-                [(k, json.dumps(v, sort_keys=True)) for k, v in values.items()],
+                [(k, json.dumps(v)) for k, v in values.items()],  # keys in their order
             )
 
     def meta(self) -> dict[str, Json]:
@@ -237,8 +252,7 @@ class Store:
     def trace(self, cell: str) -> list[Span]:
         """Return the spans of the latest attempt of a cell."""
         rows = self._select(
-            "SELECT t.spans FROM cells c JOIN traces t USING (seq) WHERE c.cell = ? "
-            "ORDER BY c.seq DESC LIMIT 1",
+            "SELECT spans FROM traces WHERE seq = (SELECT max(seq) FROM cells WHERE cell = ?)",
             (cell,),
         )
         return [Span.from_row(row) for row in unpack(rows[0][0])] if rows else []
@@ -296,12 +310,15 @@ class Store:
         run = run or ids[-1]
         [(workflow, first)] = self._select("SELECT workflow, first FROM runs WHERE run = ?", (run,))
         found = StoredRun(run, workflow, [State.model_validate(unpack(first))])
-        for node, changes, spans in self._select(
-            "SELECT node, changes, spans FROM checkpoints WHERE run = ? ORDER BY seq", (run,)
+        for visit, node, changes, spans in self._select(
+            "SELECT visit, node, changes, spans FROM checkpoints WHERE run = ? ORDER BY seq", (run,)
         ):
+            at = visit + 1 if node == "(edit)" else visit
+            # A visit is written twice when Ctrl-C came right after its commit: the later counts.
+            del found.states[at + 1 :], found.visited[at:], found.spans[at:]
             after = apply(found.states[-1], unpack(changes))
             if node == "(edit)":
-                found.states[-1] = after
+                found.states[-1] = found.edits[at] = after
                 continue
             found.states.append(after)
             found.visited.append(node)
@@ -320,6 +337,8 @@ class StoredRun:
     visited: list[str] = field(default_factory=list)
     spans: list[list[Span]] = field(default_factory=list)
     """Of each visit."""
+    edits: dict[int, State] = field(default_factory=dict)
+    """Visit to the edited state that it started from."""
     journal: MemoryJournal = field(default_factory=MemoryJournal)
 
 

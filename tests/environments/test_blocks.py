@@ -170,7 +170,8 @@ def test_frozen(tmp_path):
     assert [s.id for s in SUITE][::13] == [
         "blocks-easy-000", "blocks-medium-000", "blocks-hard-000", "blocks-hard-013",
     ]  # fmt: skip
-    assert {s.cluster for s in SUITE} == {f"blocks-{t}" for t in TEMPLATES}
+    clusters = {f"blocks-{t}-{d}" for t in TEMPLATES for d in ("easy", "medium", "hard")}
+    assert {s.cluster for s in SUITE} == clusters
     assert len(SUITE) == 40
 
 

@@ -223,7 +223,7 @@ def test_the_suite_is_balanced() -> None:
     for level, templates in TEMPLATES.items():
         part = SUITE.where(difficulty=level)
         assert len(part) == 20
-        assert {s.cluster for s in part} == {t.name for t in templates}
+        assert {s.cluster.split("-")[0] for s in part} == {t.name for t in templates}
     hidden = {
         level: sum(bool(s.hidden) for s in SUITE.where(difficulty=level)) for level in TEMPLATES
     }
@@ -285,9 +285,9 @@ def test_planning_a_hard_scenario_is_quick() -> None:
 @pytest.mark.parametrize(
     "scenario",
     [
-        *SUITE.where(cluster="one_way")[:2],
-        *SUITE.where(cluster="there_and_back")[:2],
-        *SUITE.where(cluster="conference")[:2],
+        *[s for s in SUITE if s.cluster.startswith("one_way-")][:2],
+        *[s for s in SUITE if s.cluster.startswith("there_and_back-")][:2],
+        *[s for s in SUITE if s.cluster.startswith("conference-")][:2],
     ],
     ids=lambda s: s.id,
 )

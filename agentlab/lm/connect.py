@@ -1,0 +1,319 @@
+"""A name becomes a model: ``connect("openai/gpt-4o-mini")``.
+
+::
+
+    openai/gpt-4o-mini                        any model that dspy or LiteLLM knows by name
+    ollama_chat/qwen2.5
+    openai/NAME@http://127.0.0.1:8765/v1      an endpoint that speaks OpenAI's chat completions
+    recorded:PATH                             a recording alone; nothing is asked, no key needed
+    scripted:PATH                             replies from a file (see ``agentlab.lm.scripted``)
+
+Names that dspy's own client knows are asked through it (no LiteLLM is imported); others through
+LiteLLM. An endpoint named by its address is declared to that client here and only for this model,
+so two addresses never meet, and it is sent the JSON schema of structured output, which dspy does
+not send to a model it does not know.
+
+**Keys** come from the environment or from a ``SecretStr`` in the settings, and go nowhere else:
+the vendor's variable (``OPENAI_API_KEY``) to the vendor, ``AGENTLAB_LM_API_KEY`` to an address that
+the user named, the key of the agent's configuration to the model and address it stands beside. No
+error, span, recording or ``repr`` holds one.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from pydantic import SecretStr
+
+from agentlab.config import ModelSettings
+from agentlab.errors import ConfigError, UnknownNameError
+from agentlab.lm import Model
+from agentlab.lm.endpoint import ENDPOINT_KEY, Endpoint, Retrying
+from agentlab.lm.engine import SUPPORTS, Engine
+from agentlab.lm.serde import lm15, load_dspy
+
+_DECLARED = "agentlab-endpoint"
+_LOCAL = frozenset({"ollama", "vllm", "sglang"})
+"""Servers for models of one's own: all of them take a JSON schema, no table lists their models."""
+
+
+@dataclass(frozen=True)
+class Name:
+    """A model's name, taken apart."""
+
+    text: str
+    """As requests and recordings call it, without the address."""
+    prefix: str
+    """``openai`` of ``openai/gpt-4o-mini``; empty: none."""
+    wire: str
+    """What the endpoint calls it."""
+    url: str | None = None
+
+
+def parse(text: str) -> Name:
+    """Take ``prefix/model`` or ``prefix/model@URL`` apart.
+
+    Raises
+    ------
+    ConfigError
+        It is neither.
+
+    Examples
+    --------
+    >>> parse("openai/local@http://127.0.0.1:8765/v1")
+    Name(text='openai/local', prefix='openai', wire='local', url='http://127.0.0.1:8765/v1')
+    """
+    name, _, url = re.sub(r"@(?=https?://)", "\n", text.strip(), count=1).partition("\n")
+    prefix, slash, wire = name.partition("/")
+    if not name or "\n" in url or (slash and not (prefix and wire)):
+        raise ConfigError(
+            "expected a model such as 'openai/gpt-4o-mini', 'ollama_chat/qwen2.5' or "
+            f"'openai/NAME@http://127.0.0.1:8765/v1', got {text.partition('@')[0]!r}"
+        )
+    if not slash:
+        prefix, wire = "", name
+    return Name(name, prefix, wire, _checked(url) if url else None)
+
+
+def _checked(url: str) -> str:
+    """Refuse an address that holds a secret: it would be stored and shown."""
+    parts = urlsplit(url)
+    if parts.username or parts.password or parts.query or parts.fragment:
+        raise ConfigError(
+            f"the address of {parts.hostname!r} holds a user, password or query; give the key "
+            f"by {ENDPOINT_KEY} or the agent's configuration instead"
+        )
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ConfigError(f"expected an http or https address, got {url!r}")
+    return url.rstrip("/")
+
+
+def connect(
+    text: str | None = None, settings: ModelSettings | None = None, *, timeout: float = 120.0,
+    retries: int = 2, response_schema: bool | None = None,
+    recordings: Callable[[str], str | Path] | None = None,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Model:  # fmt: skip
+    """Make a model of its name; no request is sent.
+
+    Parameters
+    ----------
+    text : str, optional
+        See the module's head; None: the model of ``settings``.
+    settings : ModelSettings, optional
+        How to ask (max_tokens, temperature, top_p, streaming, tools); its address and key count
+        only when ``text`` names the same model.
+    timeout : float
+        Seconds to wait for the endpoint, each time that it is waited for.
+    retries : int
+        How often a transient failure is tried again.
+    response_schema : bool, optional
+        Whether the endpoint takes a JSON schema for its reply; None: as known, and yes for an
+        endpoint named by its address.
+    recordings : callable, optional
+        Finds the file of a recording by name ("" for ``recorded`` alone); default: the name is
+        the path.
+    sleep : callable
+        Waits, in seconds, between attempts.
+
+    Returns
+    -------
+    Model
+
+    Raises
+    ------
+    ConfigError
+        The name or a setting cannot be used.
+    UnknownNameError
+        No client knows the name's prefix.
+    ReplayError
+        The recording cannot be read.
+    """
+    if text is None:
+        if settings is None:
+            raise ConfigError("name a model, or give the settings of one")
+        text = model_text(settings)
+    kind, _, rest = text.partition(":")
+    if kind == "recorded":
+        return _replayed(rest, settings, recordings)
+    if kind == "scripted":
+        from agentlab.lm.scripted import read_script
+
+        return _asked_as(read_script(rest), settings)
+    if timeout <= 0 or retries < 0:
+        raise ConfigError(f"expected timeout > 0 and retries >= 0, got {timeout} and {retries}")
+    name = parse(text)
+    url, key = _address_and_key(name, settings)
+    client, supports = _client(name, url, key, timeout)
+    if response_schema is not None:
+        wanted = {"response_schema", "response_format"} if response_schema else set()
+        supports = (supports - {"response_schema"}) | wanted
+    if settings is not None and settings.supports_function_call is not None:
+        supports -= {"function_calling"}
+        supports |= {"function_calling"} if settings.supports_function_call else set()
+    engine = Retrying(client, retries, sleep)
+    model = Model(
+        name.text, engine, supports=tuple(s for s in SUPPORTS if s in supports), base_url=url
+    )
+    return _asked_as(model, settings)
+
+
+def model_text(settings: ModelSettings) -> str:
+    """Return the name under which ``connect`` finds the model of an agent's configuration."""
+    model = settings.model_id
+    return f"{settings.provider}/{model}" if settings.provider and "/" not in model else model
+
+
+def _asked_as(model: Model, settings: ModelSettings | None) -> Model:
+    if settings is None:
+        return model
+    chosen = {n: getattr(settings, n) for n in ("max_tokens", "temperature", "top_p")}
+    given = {n: v for n, v in chosen.items() if v is not None}
+    streams = settings.supports_streaming is not False
+    return replace(model, settings={**model.settings, **given}, streams=streams)
+
+
+def _replayed(
+    name: str, settings: ModelSettings | None, recordings: Callable[[str], str | Path] | None
+) -> Model:
+    from agentlab.lm.recording import recorded_model
+
+    path, _, model = name.partition("#")
+    if recordings is None and not path:
+        raise ConfigError("'recorded' alone names no file; give 'recorded:PATH'")
+    found = Path(recordings(path) if recordings is not None else path)
+    return _asked_as(recorded_model(found, model or None), settings)
+
+
+def _address_and_key(
+    name: Name, settings: ModelSettings | None
+) -> tuple[str | None, SecretStr | None]:
+    """Return where to ask and with which key; None: the vendor's own, as its client finds them.
+
+    A key goes only to whom it was given for: the configuration's key to its own model and
+    address, the vendor's variable never to another address.
+    """
+    url, key = name.url, None
+    same = settings is not None and name.text in (settings.model_id, model_text(settings))
+    if settings is not None and (same or name.wire == settings.model_id):
+        own = _checked(settings.base_url) if settings.base_url else None
+        if url is None or own is None or own == url:
+            url, key = url or own, settings.api_key
+    if url is not None and key is None and os.environ.get(ENDPOINT_KEY):
+        key = SecretStr(os.environ[ENDPOINT_KEY].strip())
+    return url, key
+
+
+def _gateway(prefix: str) -> str | None:
+    """Return the address that the environment gives the vendor (``OPENAI_BASE_URL``)."""
+    names = dict.fromkeys((prefix.upper(), prefix.partition("_")[0].upper()))
+    for variable in (f"{n}_{end}" for n in names if n for end in ("BASE_URL", "API_BASE")):
+        if os.environ.get(variable):
+            return _checked(os.environ[variable])
+    return None
+
+
+def _client(
+    name: Name, url: str | None, key: SecretStr | None, timeout: float
+) -> tuple[Engine, set[str]]:
+    """Return who asks, and what the endpoint supports."""
+    load_dspy()
+    types = lm15()
+    from dspy.clients.engines import LM15Engine
+
+    gateway = _gateway(name.prefix) if url is None else None
+    address = url or gateway
+    limits = types.Timeouts(connect=min(10.0, timeout), read=timeout, write=timeout, pool=timeout)
+    if address is not None and name.prefix == "openai":
+        config = _declaration(address, key or (_vendor_key() if gateway else None), limits)
+        route = f"{_DECLARED}/{name.wire}"
+        endpoint = Endpoint(
+            LM15Engine(config), name.text, route, name.wire, address=address, key=key
+        )
+        return endpoint, {"response_format", "response_schema"}
+    try:
+        provider = LM15Engine(types.RouterConfig(env={})).resolve(name.text).provider
+    except types.UnknownModelError:
+        return _through_litellm(name, url, key, timeout)
+    if address is not None and (
+        provider.startswith("azure") or (gateway and provider not in _LOCAL)
+    ):
+        return _through_litellm(name, url, key, timeout)  # it knows each vendor's path
+    if provider == "ollama" and address is not None and not urlsplit(address).path:
+        address += "/v1"
+    config = types.RouterConfig(
+        env={} if url is not None else None,  # the vendor's key stays with the vendor
+        api_keys={provider: key.get_secret_value} if key is not None else None,
+        base_urls={provider: address} if address else None,
+        timeouts=limits,
+    )
+    supports = _known_support(name.text) | (
+        {"response_format", "response_schema"} if provider in _LOCAL else set()
+    )
+    endpoint = Endpoint(
+        LM15Engine(config), name.text, name.text, name.wire, vendor=provider, address=address,
+        key=key,
+    )  # fmt: skip
+    return endpoint, supports
+
+
+def _vendor_key() -> SecretStr | None:
+    key = os.environ.get("OPENAI_API_KEY", "").strip()
+    return SecretStr(key) if key else None
+
+
+def _declaration(url: str, key: SecretStr | None, limits: Any) -> Any:
+    types = lm15()
+    provider = types.ProviderDefinition.chat(
+        types.AccessPolicy(provider=_DECLARED, env_keys=(), base_url=url),
+        compat=types.OpenAIChatCompat(json_schema="send", max_tokens_field="max_tokens"),
+        placeholder_key="none",  # servers without keys ignore it
+    )
+    keys = {_DECLARED: key.get_secret_value} if key is not None else None
+    return types.RouterConfig(env={}, providers=(provider,), api_keys=keys, timeouts=limits)
+
+
+def _known_support(model: str) -> set[str]:
+    """Return what dspy's tables say of a model."""
+    lm = load_dspy().LM(model, cache=False, num_retries=0)
+    found = {"response_format"} if "response_format" in lm.supported_params else set()
+    return found | {s for s in SUPPORTS[1:] if getattr(lm, f"supports_{s}")}
+
+
+def _through_litellm(
+    name: Name, url: str | None, key: SecretStr | None, timeout: float
+) -> tuple[Engine, set[str]]:
+    from dspy.clients.engines import LiteLLMEngine
+
+    if not name.prefix:
+        raise ConfigError(
+            f"no client knows the model {name.text!r}; put its provider before it, as in "
+            "'openai/gpt-4o-mini' or 'ollama_chat/qwen2.5'"
+        )
+    try:
+        import litellm
+    except ImportError as e:
+        raise ConfigError(
+            f"{name.text!r} is asked through LiteLLM: pip install 'dspy[litellm]'"
+        ) from e
+    known = {str(getattr(p, "value", p)) for p in litellm.provider_list}
+    if name.prefix not in known:
+        raise UnknownNameError("LM provider", name.prefix or name.text, known, where=name.text)
+    options: dict[str, Any] = {"timeout": timeout}
+    if url is not None:
+        options["api_base"] = url
+        options["api_key"] = "none"  # or LiteLLM sends the vendor's key to this address
+    if key is not None:
+        options["api_key"] = key.get_secret_value()
+    endpoint = Endpoint(
+        LiteLLMEngine(model_type="chat", **options), name.text, name.text, name.wire,
+        vendor=name.prefix, address=url, key=key,
+    )  # fmt: skip
+    return endpoint, _known_support(name.text)

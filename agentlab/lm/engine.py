@@ -1,0 +1,118 @@
+"""What an engine is, and what wraps one.
+
+An engine is dspy's own contract, synchronous: ``complete(request) -> response``,
+``stream(request)`` yields events, ``close()``. It raises the ``LMError`` branch of
+``agentlab.errors``. What only an engine deep inside knows of a call (served from a recording? how
+many attempts? which fault?) it leaves in ``notes()``, a context variable that lives for one call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Protocol
+
+from agentlab.lm.serde import Event, Request, Response, request_document
+from agentlab.values import Json, digest
+
+SUPPORTS = ("response_format", "response_schema", "function_calling", "reasoning")
+"""What an endpoint may be able to do: JSON replies, a JSON schema, tools, thinking."""
+
+
+class Engine(Protocol):
+    """One attempt to get a reply. It may be shared between threads."""
+
+    def complete(self, request: Request) -> Response:
+        """Return the whole reply."""
+
+    def stream(self, request: Request) -> Iterator[Event]:
+        """Yield one start event, deltas, one end event."""
+
+    def close(self) -> None:
+        """Give connections and files back."""
+
+
+class Wrapper:
+    """An engine around an engine; override what changes.
+
+    Parameters
+    ----------
+    inner : Engine
+    """
+
+    def __init__(self, inner: Engine) -> None:
+        self.inner = inner
+
+    def complete(self, request: Request) -> Response:
+        """Return the whole reply."""
+        return self.inner.complete(request)
+
+    def stream(self, request: Request) -> Iterator[Event]:
+        """Yield the reply's events."""
+        return iter(self.inner.stream(request))
+
+    def close(self) -> None:
+        """Close what is wrapped."""
+        self.inner.close()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.inner!r})"
+
+
+class Notes:
+    """What engines know of the call under way, beside the reply."""
+
+    __slots__ = (
+        "attempts",
+        "cost",
+        "document",
+        "faults",
+        "key",
+        "occurrence",
+        "request",
+        "served",
+    )
+
+    def __init__(self, request: Request = None) -> None:
+        self.request = request
+        self.document: dict[str, Json] = {}
+        self.key = ""
+        if request is not None:
+            self.document = request_document(request)
+            self.key = digest(self.document)
+        self.served = False
+        """True: from a recording or journal; nothing was asked, nothing is billed."""
+        self.cost: float | None = None
+        """US dollars that the call costs when it is made; None: unknown."""
+        self.attempts = 1
+        self.occurrence: int | None = None
+        """Which repetition of the request in the run, from 0, where it was counted."""
+        self.faults: list[str] = []
+        """Kinds of the faults that were delivered."""
+
+
+_notes: ContextVar[Notes | None] = ContextVar("agentlab_lm_notes", default=None)
+
+
+def notes() -> Notes:
+    """Return the notes of the call under way (outside of one: notes that nobody reads)."""
+    return _notes.get() or Notes()
+
+
+def identify(request: Request) -> tuple[dict[str, Json], str]:
+    """Return a request's document and key, the digest of it; computed once for a call."""
+    current = _notes.get()
+    if current is None or current.request is not request:
+        current = Notes(request)
+    return current.document, current.key
+
+
+@contextmanager
+def noting(current: Notes) -> Iterator[None]:
+    """Make these the notes of the call under way."""
+    token = _notes.set(current)
+    try:
+        yield
+    finally:
+        _notes.reset(token)

@@ -1,0 +1,294 @@
+"""A language model that says what it is told to: for tests and for teaching.
+
+A script is a list of replies, a list of rules, or a function; it needs no endpoint, and what it
+does is written where it is used::
+
+    scripted(["first", "second"])                          in this order
+    scripted([(r"weather", "sunny"), (r"", "what?")])      the first rule whose pattern is found
+    scripted(lambda request, n: f"call {n}")               anything
+
+A reply is a string or what ``say``, ``cut_off``, ``refused``, ``rate_limited``, ``unavailable`` and
+``timed_out`` make; an exception is raised. Tokens are counted as words.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from agentlab.errors import (
+    ConfigError,
+    LMRateLimited,
+    LMTimeout,
+    LMUnavailable,
+    ScriptExhausted,
+)
+from agentlab.lm import Model
+from agentlab.lm.serde import Event, Request, Response, events_of, prompt_text, text_response
+
+NAME = "scripted/model"
+"""What a scripted model is called unless it is given a name."""
+
+
+@dataclass(frozen=True)
+class Reply:
+    """One scripted reply."""
+
+    text: str
+    finish: str = "stop"
+    """"stop", "length" (cut off) or "content_filter" (refused)."""
+    delay: float = 0.0
+    """Wall seconds before the reply, or before each token of a stream its share of them."""
+    chunks: tuple[int, ...] | None = None
+    """Characters of each piece of a stream; None: a word each."""
+    error: Exception | None = None
+    """Raised instead, after the delay."""
+
+
+Answer: TypeAlias = str | Reply | Exception
+Rule: TypeAlias = tuple[str, "Answer | Callable[[Request, int], Answer]"]
+Script: TypeAlias = "Sequence[Answer] | Sequence[Rule] | Callable[[Request, int], Answer]"
+
+
+def say(text: str, *, delay: float = 0.0, chunks: Sequence[int] | None = None) -> Reply:
+    """Reply with ``text``, after ``delay`` wall seconds, streamed in pieces of these sizes."""
+    return Reply(text, delay=delay, chunks=None if chunks is None else tuple(chunks))
+
+
+def cut_off(text: str, *, delay: float = 0.0) -> Reply:
+    """Reply with ``text`` and stop there, at the token limit."""
+    return Reply(text, finish="length", delay=delay)
+
+
+def refused(text: str = "I can't help with that.") -> Reply:
+    """Decline with these words."""
+    return Reply(text, finish="content_filter")
+
+
+def rate_limited(retry_after: float | None = None) -> Reply:
+    """Fail as an endpoint that has too many requests; ``retry_after`` in seconds."""
+    wait = "" if retry_after is None else f"; it asks to wait {retry_after:g} s"
+    error = LMRateLimited(
+        f"the script had too many requests{wait}", status=429, retry_after=retry_after
+    )
+    return Reply("", error=error)
+
+
+def unavailable(status: int = 503) -> Reply:
+    """Fail as an endpoint that is down."""
+    return Reply("", error=LMUnavailable(f"the script failed: HTTP {status}", status=status))
+
+
+def timed_out(delay: float = 0.0) -> Reply:
+    """Fail as an endpoint that gives no reply in time."""
+    return Reply("", delay=delay, error=LMTimeout("the script gave no reply in time"))
+
+
+class Scripted:
+    """The engine of a script; thread-safe.
+
+    Parameters
+    ----------
+    script : list of replies, list of (pattern, reply), or callable
+        A pattern is a regular expression, searched in the whole prompt (``.`` matches newlines).
+        A callable is given (request, n), n counting the calls from 0.
+    sleep : callable
+        Waits, in seconds.
+
+    Attributes
+    ----------
+    requests : list of Request
+        Every request, in the order in which they came.
+
+    Raises
+    ------
+    ConfigError
+        The script mixes replies and rules, or a pattern is no regular expression.
+    """
+
+    def __init__(self, script: Script, sleep: Callable[[float], None] = time.sleep) -> None:
+        self._sleep = sleep
+        self.requests: list[Request] = []
+        self._lock = threading.Lock()
+        self._rules: list[tuple[re.Pattern[str], Any]] | None = None
+        self._script: Any = script
+        if not callable(script):
+            self._script = list(script)
+            rules = [isinstance(item, tuple) for item in self._script]
+            if any(rules):
+                if not all(rules):
+                    raise ConfigError("a script is a list of replies or of (pattern, reply)")
+                self._rules = [(_pattern(p), answer) for p, answer in self._script]
+
+    def __repr__(self) -> str:
+        kind = "a function" if callable(self._script) else f"{len(self._script)} replies"
+        return f"Scripted({'rules' if self._rules is not None else kind})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {k: v for k, v in self.__dict__.items() if k != "_lock"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._lock = threading.Lock()
+
+    @property
+    def prompts(self) -> list[str]:
+        """The text of every request."""
+        return [prompt_text(request) for request in self.requests]
+
+    def complete(self, request: Request) -> Response:
+        """Return the next reply."""
+        reply = self._next(request)
+        if reply.delay:
+            self._sleep(reply.delay)
+        return _response(reply, request)
+
+    def stream(self, request: Request) -> Iterator[Event]:
+        """Yield the next reply's events, its delay spread over them."""
+        reply = self._next(request)
+        if reply.error is not None and reply.delay:
+            self._sleep(reply.delay)
+        events = list(events_of(_response(reply, request), reply.chunks))
+        for event in events:
+            if event.type == "delta" and reply.delay:
+                self._sleep(reply.delay / (len(events) - 2))
+            yield event
+
+    def close(self) -> None:
+        """Do nothing."""
+
+    def _next(self, request: Request) -> Reply:
+        with self._lock:
+            n = len(self.requests)
+            self.requests.append(request)
+        answer: Any
+        if self._rules is not None:
+            answer = self._by_rule(request)
+        elif callable(self._script):
+            answer = self._script
+        elif n < len(self._script):
+            answer = self._script[n]
+        else:
+            raise ScriptExhausted(
+                f"the script has {len(self._script)} replies and this is call {n + 1}; its prompt "
+                f"ends {prompt_text(request)[-120:]!r}",
+                model=request.model,
+            )
+        if callable(answer):
+            answer = answer(request, n)
+        return _reply(answer)
+
+    def _by_rule(self, request: Request) -> Any:
+        prompt = prompt_text(request)
+        assert self._rules is not None
+        for pattern, answer in self._rules:
+            if pattern.search(prompt):
+                return answer
+        raise ScriptExhausted(
+            f"none of the script's {len(self._rules)} patterns is found in the prompt, which ends "
+            f"{prompt[-120:]!r}: {', '.join(repr(p.pattern) for p, _ in self._rules[:5])}",
+            model=request.model,
+        )
+
+
+def _pattern(text: str) -> re.Pattern[str]:
+    try:
+        return re.compile(text, re.DOTALL)
+    except re.error as e:
+        raise ConfigError(f"script pattern {text!r}: {e}") from e
+
+
+def _reply(answer: Any) -> Reply:
+    if isinstance(answer, str):
+        return Reply(answer)
+    if isinstance(answer, Exception):
+        return Reply("", error=answer)
+    if isinstance(answer, Reply):
+        return answer
+    raise ConfigError(
+        f"a scripted reply is a string, say(...) or its like, or an exception; got {answer!r}"
+    )
+
+
+def _response(reply: Reply, request: Request) -> Response:
+    if reply.error is not None:
+        raise reply.error
+    return text_response(
+        reply.text,
+        request.model,
+        finish=reply.finish,
+        input_tokens=len(prompt_text(request).split()),
+        output_tokens=len(reply.text.split()),
+    )
+
+
+def scripted(
+    script: Script, *, name: str = NAME, response_schema: bool = True,
+    function_calling: bool = False, sleep: Callable[[float], None] = time.sleep,
+) -> Model:  # fmt: skip
+    """Return a model that follows a script; ``model.engine.requests`` holds what it was asked.
+
+    Parameters
+    ----------
+    script : list of replies, list of (pattern, reply), or callable
+        See ``Scripted``.
+    name : str
+        What it is called.
+    response_schema, function_calling : bool
+        What it claims to support; dspy's adapters go by it.
+    sleep : callable
+        Waits, in seconds.
+
+    Examples
+    --------
+    >>> lm = scripted([(r"capital of France", "Paris")]).lm()
+    >>> lm("What is the capital of France?")
+    ['Paris']
+    """
+    supports = ["response_format", "response_schema"] if response_schema else []
+    supports += ["function_calling"] if function_calling else []
+    return Model(name, Scripted(script, sleep), supports=tuple(supports))
+
+
+def read_script(path: str | Path) -> Model:
+    """Return the model of a script in a JSON file.
+
+    The file holds a list of strings, or of objects: ``{"when": pattern, "say": text}``, with
+    ``finish`` ("stop", "length", "content_filter") and ``delay`` (seconds) where wanted. Either
+    all have ``when`` or none.
+
+    Raises
+    ------
+    ConfigError
+        The file cannot be read or says something else.
+    """
+    try:
+        items = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as e:
+        raise ConfigError(f"script {str(path)!r} cannot be read: {e}") from e
+    if not isinstance(items, list) or not items:
+        raise ConfigError(f"{path}: expected a list of replies")
+    script = [_item(path, index, item) for index, item in enumerate(items)]
+    return scripted(script)
+
+
+def _item(path: str | Path, index: int, item: Any) -> Any:
+    if isinstance(item, str):
+        return item
+    if not isinstance(item, Mapping) or not isinstance(item.get("say"), str):
+        raise ConfigError(f"{path}, reply {index}: expected a string or {{'say': ...}}")
+    extra = sorted(set(item) - {"when", "say", "finish", "delay"})
+    if extra:
+        raise ConfigError(f"{path}, reply {index}: unknown field {extra[0]!r}")
+    reply = replace(
+        Reply(item["say"]),
+        finish=item.get("finish", "stop"),
+        delay=item.get("delay", 0.0),
+    )
+    return (item["when"], reply) if "when" in item else reply

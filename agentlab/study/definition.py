@@ -1,0 +1,339 @@
+"""A study as a YAML file, and what ``agentlab eval`` takes where nothing is said.
+
+::
+
+    suite: travel                     # a name, or a .jsonl file beside this one
+    planner: [search, reference(noise=0.2)]
+    strategy: [never, retry(2), retry_then_replan(2)]
+    fault_rate: [0, 0.1, 0.3]
+    seeds: 10
+    faults: transient                 # a preset, or the fields of a fault plan
+    out: results/travel               # from where the command runs
+
+A value stands for a list of one. Names with arguments are looked up, never evaluated.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from agentlab.datasets import load_suite
+from agentlab.environments import get_environment
+from agentlab.errors import AgentLabError, ConfigError, UnknownNameError, suggest
+from agentlab.scenario import FaultKind, FaultPlan, Persistence, Scenario, Suite, Visibility
+from agentlab.study.grid import grid
+from agentlab.study.study import Study
+from agentlab.values import digest, explain
+
+_NO_ANSWER = {FaultKind.ERROR: 0.7, FaultKind.TIMEOUT: 0.3}
+_BAD_ANSWER = {FaultKind.ERROR: 0.5, FaultKind.EMPTY_RESULT: 0.25, FaultKind.WRONG_RESULT: 0.25}
+
+PRESETS: Mapping[str, FaultPlan | None] = {
+    "scenario": None,
+    "transient": FaultPlan(kinds=_NO_ANSWER),
+    "permanent": FaultPlan(kinds=_NO_ANSWER, persistence={Persistence.PERMANENT: 1.0}),
+    "announced": FaultPlan(kinds=_BAD_ANSWER),
+    "silent": FaultPlan(kinds=_BAD_ANSWER, visibility={Visibility.SILENT: 1.0}),
+}
+"""What may go wrong, by name. ``scenario``: what each scenario says itself. ``transient`` and
+``permanent`` are errors and timeouts that hit one call, or break the tool for good. ``announced``
+and ``silent`` are the same draws of missing, empty and wrong results; of silent ones the agent is
+not told."""
+
+
+@dataclass(frozen=True)
+class Definition:
+    """What a study is made of, as text and numbers.
+
+    Parameters
+    ----------
+    suite : str
+        A name or a path that ends in ``.jsonl``.
+    planner : tuple of str
+        Empty: "search" and "reference(noise=0.2)"; "reference" for "search" where the world offers
+        nothing to search.
+    strategy, workflow, workers : tuple
+        The other axes of the grid.
+    fault_rate : tuple of float
+    seeds : int or tuple of int
+    faults : str or FaultPlan
+        A name in ``PRESETS``, or a plan.
+    out : str, optional
+        Folder of the results; default: ``results/`` and the suite's name.
+    """
+
+    suite: str
+    planner: tuple[str, ...] = ()
+    strategy: tuple[str, ...] = ("never", "retry(2)", "retry_then_replan(2)", "on_error")
+    workflow: tuple[str, ...] = ("autonomous",)
+    workers: tuple[int, ...] = (1,)
+    fault_rate: tuple[float, ...] = (0.0, 0.1, 0.3)
+    seeds: int | tuple[int, ...] = 5
+    faults: str | FaultPlan = "scenario"
+    out: str | None = None
+
+    @property
+    def folder(self) -> Path:
+        """Where the results go."""
+        if self.out:
+            return Path(self.out)
+        path = self.suite.endswith(".jsonl")
+        return Path("results") / (Path(self.suite).stem if path else self.suite.replace("/", "-"))
+
+    def study(self, *, limit: int | None = None, controls: bool = True) -> Study:
+        """Build the study.
+
+        Parameters
+        ----------
+        limit : int, optional
+            Take this many scenarios (see ``spread``).
+        controls : bool
+            Add floor, ceiling and fault-free twins.
+
+        Raises
+        ------
+        AgentLabError
+            A name is unknown, or a value cannot be used.
+        """
+        suite = load_suite(self.suite)
+        arms = grid(
+            planner=self.planner or default_planners(suite), strategy=self.strategy,
+            workflow=self.workflow, workers=self.workers,
+        )  # fmt: skip
+        return Study(
+            arms,
+            suite if limit is None else spread(suite, limit),
+            fault_rate=self.fault_rate,
+            seeds=self.seeds,
+            faults=fault_plan(self.faults),
+            out=self.folder,
+            controls=controls,
+        )
+
+    def replace(self, **changes: Any) -> Definition:
+        """Return it with the named fields changed; None changes nothing."""
+        return replace(self, **{k: v for k, v in changes.items() if v is not None})
+
+
+def default_planners(suite: Suite) -> tuple[str, str]:
+    """Return the planners that a suite is evaluated with where none is named."""
+    worlds = {s.environment: s for s in suite}
+    searchable = all(_offers_calls(scenario) for scenario in worlds.values())
+    return ("search" if searchable else "reference", "reference(noise=0.2)")
+
+
+def _offers_calls(scenario: Scenario) -> bool:
+    world = get_environment(scenario.environment)
+    calls = world.candidates(world.initial(scenario), scenario.goal)
+    return next(iter(calls), None) is not None
+
+
+def fault_plan(faults: str | FaultPlan) -> FaultPlan | None:
+    """Return the plan that a preset's name stands for; None leaves it to the scenarios.
+
+    Raises
+    ------
+    UnknownNameError
+        There is no such preset.
+    """
+    if isinstance(faults, FaultPlan):
+        return faults
+    if faults not in PRESETS:
+        raise UnknownNameError("faults", faults, PRESETS)
+    return PRESETS[faults]
+
+
+def spread(suite: Suite, limit: int) -> Suite:
+    """Return ``limit`` scenarios of a suite, as many of each cluster as of any other.
+
+    Which ones is a matter of their ids alone, and a smaller limit takes a part of a larger one.
+
+    Raises
+    ------
+    ConfigError
+        ``limit`` is not positive.
+    """
+    if limit < 1:
+        raise ConfigError(f"a study needs at least one scenario, got a limit of {limit}")
+    taken: Counter[str] = Counter()
+    order = []
+    for scenario in sorted(suite, key=lambda s: digest(s.id)):
+        cluster = scenario.cluster or scenario.id
+        order.append((taken[cluster], digest(scenario.id), scenario.id))
+        taken[cluster] += 1
+    chosen = {name for _, _, name in sorted(order)[:limit]}
+    return Suite(suite.name, [s for s in suite if s.id in chosen])
+
+
+def parse_rates(text: str) -> tuple[float, ...]:
+    """Return the fault rates in a text such as ``0,0.1,0.3``.
+
+    Raises
+    ------
+    ConfigError
+        A part is no number.
+
+    Examples
+    --------
+    >>> parse_rates("0, 0.1")
+    (0.0, 0.1)
+    """
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError as e:
+        raise ConfigError(
+            f"expected fault rates between 0 and 1 such as '0,0.1,0.3', got {text!r}"
+        ) from e
+
+
+def read_definition(path: str | Path) -> Definition:
+    """Read a study from a YAML file.
+
+    Returns
+    -------
+    Definition
+        ``out`` defaults to ``results/`` and the file's name.
+
+    Raises
+    ------
+    ConfigError
+        The file cannot be read, is no YAML, or has a key or value that cannot be used.
+    """
+    path = Path(path)
+    try:
+        document = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
+    except (OSError, UnicodeDecodeError) as e:
+        raise ConfigError(f"{path}: cannot be read: {e}") from e
+    except yaml.YAMLError as e:
+        raise ConfigError(f"{path}: no YAML: {_problem(e)}") from e
+    if not isinstance(document, dict):
+        raise ConfigError(f"{path}: expected keys such as 'suite: travel', got {document!r}")
+    known = [f.name for f in fields(Definition)]
+    for key in document:
+        if key not in known:
+            raise ConfigError(f"{path}: unknown key {key!r}; {suggest(str(key), known)}")
+    if "suite" not in document:
+        raise ConfigError(f"{path}: the key 'suite' is missing")
+    values = {key: _value(path, key, value) for key, value in document.items()}
+    beside = path.parent / values["suite"]
+    if values["suite"].endswith(".jsonl") and beside.is_file():
+        values["suite"] = str(beside)
+    return Definition(**{"out": str(Path("results") / path.stem), **values})
+
+
+class _Loader(yaml.SafeLoader):
+    """A safe loader that refuses a key that is given twice, where YAML's drops the first."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+        for number, key in enumerate(keys):
+            if key in keys[:number]:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key {key!r} is given twice", node.value[number][0].start_mark
+                )
+        return super().construct_mapping(node, deep)
+
+
+def _problem(error: yaml.YAMLError) -> str:
+    mark = getattr(error, "problem_mark", None)
+    where = f"line {mark.line + 1}: " if mark is not None else ""
+    return where + str(getattr(error, "problem", None) or error)
+
+
+def _value(path: Path, key: str, value: Any) -> Any:
+    """Return a value of the file as ``Definition`` holds it."""
+
+    def refuse(expected: str) -> ConfigError:
+        return ConfigError(f"{path}: {key}: expected {expected}, got {value!r}")
+
+    listed = value if isinstance(value, list) else [value]
+    if key in ("suite", "out"):
+        if not isinstance(value, str) or not value:
+            raise refuse("text")
+        return value
+    if key in ("planner", "strategy", "workflow"):
+        if not listed or not all(isinstance(v, str) for v in listed):
+            raise refuse("a name or a list of names")
+        return tuple(listed)
+    if key in ("workers", "seeds"):
+        if not listed or not all(_whole(v) for v in listed):
+            raise refuse("a whole number or a list of them")
+        return value if key == "seeds" and not isinstance(value, list) else tuple(listed)
+    if key == "fault_rate":
+        return _rates(path, listed)
+    if isinstance(value, str):
+        return value
+    try:
+        return FaultPlan.model_validate(value)
+    except ValidationError as e:
+        raise ConfigError(f"{path}: faults: {explain(e)}") from e
+
+
+def _whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _rates(path: Path, listed: Sequence[Any]) -> tuple[float, ...]:
+    rates: list[float] = []
+    for value in listed:
+        if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+            raise ConfigError(f"{path}: fault_rate: expected numbers from 0 to 1, got {value!r}")
+        rates += parse_rates(value) if isinstance(value, str) else [float(value)]
+    if not rates:
+        raise ConfigError(f"{path}: fault_rate: expected at least one number")
+    return tuple(rates)
+
+
+def command(study: Study) -> str | None:
+    """Return the ``agentlab eval`` command that makes the study again; None: no command can.
+
+    None where arms are objects or no full grid, or where the suite is not one that ships.
+    """
+    axes: dict[str, list[Any]] = {
+        name: list(dict.fromkeys(getattr(arm, name) for arm in study.arms))
+        for name in ("planner", "strategy", "workflow", "workers")
+    }
+    preset = next((n for n, plan in PRESETS.items() if plan == study.faults), None)
+    limit = _limit(study.suite)
+    expressible = (
+        all(arm.named for arm in study.arms)
+        and len(study.arms) == prod(len(values) for values in axes.values())
+        and axes["workflow"] == ["autonomous"]
+        and len(axes["workers"]) == 1
+        and study.seeds == tuple(range(len(study.seeds)))
+        and preset is not None
+        and limit is not None
+    )
+    if not expressible:
+        return None
+    words = ["agentlab", "eval", study.suite.name]
+    for name in ("planner", "strategy"):
+        words += [word for value in axes[name] for word in (f"--{name}", value)]
+    words += ["--fault-rate", ",".join(f"{rate:g}" for rate in study.fault_rates)]
+    words += ["--seeds", str(len(study.seeds))]
+    words += ["--faults", str(preset)] if study.faults is not None else []
+    words += ["--workers", str(axes["workers"][0])] if axes["workers"] != [1] else []
+    words += ["--limit", str(len(study.suite))] if limit else []
+    words += [] if study.controls else ["--no-controls"]
+    return shlex.join([*words, "--out", str(study.out)])
+
+
+def _limit(suite: Suite) -> bool | None:
+    """Return whether a suite is part of the one that ships under its name; None: it is not."""
+    try:
+        whole = load_suite(suite.name)
+    except AgentLabError:
+        return None
+    found = [s.digest for s in suite]
+    if found == [s.digest for s in whole]:
+        return False
+    return True if found == [s.digest for s in spread(whole, len(suite))] else None

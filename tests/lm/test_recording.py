@@ -1,0 +1,537 @@
+"""Recordings: found by request and occurrence, written by many, whole after a crash."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import pickle
+import shutil
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from agentlab.errors import (
+    ConfigError,
+    LMRejected,
+    LMTooLong,
+    LMUnavailable,
+    RecordingMiss,
+    ReplayError,
+)
+from agentlab.lm.connect import connect
+from agentlab.lm.engine import Notes, noting
+from agentlab.lm.misses import explain_miss
+from agentlab.lm.recording import Cursor, Recording, recorded_model
+from agentlab.lm.scripted import Reply, Scripted, say, scripted
+from agentlab.lm.serde import lm15, request_document, response_of, text_of
+from agentlab.values import canonical, digest
+
+
+def request(text="hi", model="scripted/model", **config):
+    types = lm15()
+    return types.Request(
+        model=model, messages=(types.Message.user(text),), config=types.Config(**config)
+    )
+
+
+@pytest.fixture(params=["calls.jsonl", "calls.jsonl.gz"])
+def path(request, tmp_path):
+    return tmp_path / request.param
+
+
+def text_in(path):
+    return gzip.open(path, "rt").read() if path.suffix == ".gz" else path.read_text()
+
+
+def counting():
+    return Scripted(lambda request, n: f"reply {n}")
+
+
+def record(path, *texts, mode="record", engine=None):
+    recording = Recording(path, mode)
+    engine = recording.bind("scripted/model", None, engine or counting(), {"temperature": 0})
+    replies = [text_of(engine.complete(request(text))) for text in texts]
+    return recording, replies
+
+
+# ---- replay --------------------------------------------------------------------------------
+
+
+def test_the_same_request_gets_its_replies_in_order_in_every_run(path):
+    recording, replies = record(path, "a", "b", "a", "a")
+    assert replies == ["reply 0", "reply 1", "reply 2", "reply 3"]
+    recording.close()
+    replay = Recording(path)
+    for _ in range(2):  # two runs, two cursors
+        engine = replay.bind("scripted/model", Cursor())
+        said = [text_of(engine.complete(request(t))) for t in ("a", "a", "b", "a")]
+        assert said == ["reply 0", "reply 2", "reply 1", "reply 3"]
+
+
+def test_the_key_is_the_digest_of_the_canonical_request(path):
+    """By hand, as the module's head documents it."""
+    recording, _ = record(path, "a")
+    (line,) = recording.lines()
+    asked = {
+        "model": "scripted/model",
+        "messages": [{"role": "user", "parts": [{"type": "text", "text": "a"}]}],
+    }
+    assert line["request"] == asked == request_document(request("a"))
+    assert line["key"] == digest(asked)
+    assert (line["occurrence"], line["settings"]) == (0, {"temperature": 0})
+    assert line["usage"] == {"input_tokens": 1, "output_tokens": 2, "total_tokens": 3}
+    assert line["response"]["message"]["parts"] == [{"type": "text", "text": "reply 0"}]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [request("b"), request("a", model="scripted/other"), request("a", temperature=0.5),
+     request("a", max_tokens=5), request("a", response_format={"type": "json_object"})],
+    ids=["prompt", "model", "temperature", "max_tokens", "format"],
+)  # fmt: skip
+def test_another_request_is_a_miss(path, other):
+    recording, _ = record(path, "a")
+    recording.close()
+    with pytest.raises(RecordingMiss):
+        Recording(path).bind("scripted/model").complete(other)
+
+
+def test_a_replay_asks_nobody(path):
+    record(path, "a")[0].close()
+    engine = counting()
+    replayed = Recording(path).bind("scripted/model", None, engine)
+    current = Notes(request("a"))
+    with noting(current):
+        replayed.complete(current.request)
+    assert engine.requests == []
+    assert (current.served, current.occurrence) == (True, 0)
+    before = text_in(path)
+    replayed.recording.close()
+    assert text_in(path) == before
+
+
+def test_a_cursor_goes_on_from_its_counts(path):
+    record(path, "a", "a")[0].close()
+    cursor = Cursor()
+    Recording(path).bind("m", cursor).complete(request("a"))
+    fork = Cursor(cursor.counts)
+    assert text_of(Recording(path).bind("m", fork).complete(request("a"))) == "reply 1"
+
+
+def test_costs_are_kept(path):
+    class Dear(Scripted):
+        def complete(self, request):
+            from agentlab.lm.engine import notes
+
+            notes().cost = 0.25
+            return super().complete(request)
+
+    calls = []
+    model = scripted([]).recorded(Recording(path, "replay_or_call"))
+    model = type(model)(model.name, Dear(["x"]), recording=model.recording)
+    model.lm(on_call=calls.append)("hi")
+    model.lm(on_call=calls.append)("hi")
+    assert [(c.served, c.cost, c.billed) for c in calls] == [(False, 0.25, 0.25), (True, 0.25, 0.0)]
+    assert calls[0].usage == calls[1].usage != {}
+
+
+def test_a_stream_is_replayed_piece_by_piece(path):
+    recording = Recording(path, "record")
+    engine = recording.bind("m", None, Scripted([say("hello, you", chunks=[1, 4, 5])]))
+    first = list(engine.stream(request()))
+    recording.close()
+    again = list(Recording(path).bind("m").stream(request()))
+    assert [e.delta.text for e in again if e.type == "delta"] == ["h", "ello", ", you"]
+    assert again == first
+    whole = Recording(path).bind("m").complete(request())
+    assert whole == response_of(request(), first)
+
+
+def test_a_stream_nobody_reads_to_its_end_is_not_recorded(path):
+    recording = Recording(path, "record")
+    stream = recording.bind("m", None, Scripted(["a b c"])).stream(request())
+    next(stream)
+    stream.close()
+    assert len(recording) == 0
+
+
+def test_tool_calls_survive(path):
+    types = lm15()
+
+    class Tools(Scripted):
+        def complete(self, request):
+            call = types.ToolCallPart(id="1", name="add", input={"a": [1, {"b": None}]})
+            return types.Response(
+                id="r", model="m", message=types.Message.assistant([call]),
+                finish_reason="tool_call", usage=types.Usage(input_tokens=1),
+            )  # fmt: skip
+
+    recording = Recording(path, "record")
+    said = recording.bind("m", None, Tools([])).complete(request())
+    recording.close()
+    assert Recording(path).bind("m").complete(request()) == said
+
+
+def test_a_rejected_request_is_rejected_again(path):
+    recording = Recording(path, "replay_or_call")
+    broken = Scripted([LMTooLong("too long by 7", status=400), LMUnavailable("down")])
+    engine = recording.bind("m", None, broken)
+    with pytest.raises(LMTooLong):
+        engine.complete(request("a"))
+    with pytest.raises(LMUnavailable):
+        engine.complete(request("b"))
+    recording.close()
+    with pytest.raises(LMTooLong, match="too long by 7") as caught:
+        Recording(path).bind("m").complete(request("a"))
+    assert caught.value.status == 400
+    with pytest.raises(LMRejected):
+        list(Recording(path).bind("m").stream(request("a")))
+    with pytest.raises(RecordingMiss):  # a passing failure is not recorded
+        Recording(path).bind("m").complete(request("b"))
+
+
+# ---- record, and replay_or_call ------------------------------------------------------------
+
+
+def test_recording_again_replaces(path):
+    record(path, "a", "b")[0].close()
+    record(path, "a", engine=Scripted(["new"]))[0].close()
+    assert len(Recording(path)) == 2
+    engine = Recording(path).bind("m")
+    assert [text_of(engine.complete(request(t))) for t in "ab"] == ["new", "reply 1"]
+
+
+def test_what_is_there_is_served_and_the_rest_asked(path):
+    record(path, "a")[0].close()
+    engine = Scripted(["new"])
+    recording, replies = record(path, "a", "b", mode="replay_or_call", engine=engine)
+    assert replies == ["reply 0", "new"]
+    assert len(engine.requests) == 1
+    recording.close()
+    assert len(Recording(path)) == 2
+
+
+def test_what_another_process_wrote_meanwhile_is_served(path):
+    one, two = Recording(path, "replay_or_call"), Recording(path, "replay_or_call")
+    one.bind("m", None, Scripted(["first"])).complete(request("a"))
+    engine = Scripted([])
+    assert text_of(two.bind("m", None, engine).complete(request("a"))) == "first"
+    assert engine.requests == []
+
+
+def test_threads_that_ask_the_same_ask_once(path):
+    engine = Scripted(lambda request, n: say(f"reply {n}", delay=0.05))
+    recording = Recording(path, "replay_or_call")
+    said = []
+
+    def run():
+        said.append(text_of(recording.bind("m", Cursor(), engine).complete(request("a"))))
+
+    threads = [threading.Thread(target=run) for _ in range(8)]
+    [t.start() for t in threads]
+    [t.join() for t in threads]
+    assert said == ["reply 0"] * 8
+    assert len(engine.requests) == 1
+
+
+def test_threads_that_record_do_not_wait_for_each_other(path):
+    gate = threading.Barrier(4, timeout=5)
+
+    def together(request, n):
+        gate.wait()
+        return "x"
+
+    recording, engine = Recording(path, "record"), Scripted(together)
+    binds = [recording.bind("m", Cursor(), engine) for _ in range(4)]
+    threads = [threading.Thread(target=b.complete, args=(request("a"),)) for b in binds]
+    [t.start() for t in threads]
+    [t.join() for t in threads]
+    assert len(engine.requests) == 4
+
+
+# ---- the file ------------------------------------------------------------------------------
+
+
+def test_the_file_is_ordered_and_stable(path, tmp_path):
+    record(path, "a", "b", "c", "a")[0].close()
+    other = tmp_path / f"other{''.join(path.suffixes)}"
+    said = {"a": iter(["reply 0", "reply 3"]), "b": iter(["reply 1"]), "c": iter(["reply 2"])}
+    rules = [(rf"{t}\Z", lambda request, n, t=t: next(said[t])) for t in "abc"]
+    record(other, "c", "a", "a", "b", engine=Scripted(rules))[0].close()
+    assert other.read_bytes() == path.read_bytes()
+    names = [(r["key"], r["occurrence"]) for r in map(json.loads, text_in(path).splitlines())]
+    assert names == sorted(names)
+    before = path.read_bytes()
+    Recording(path, "replay_or_call").compact()
+    assert path.read_bytes() == before
+    assert list(tmp_path.glob(".*")) == []
+
+
+def test_lines_are_there_before_it_is_closed(path):
+    recording, _ = record(path, "a", "b")
+    assert len(text_in(path).splitlines()) == 2
+    assert len(Recording(path)) == 2
+    recording.close()
+
+
+def test_odd_texts_survive(path):
+    odd = 'a\u2028b\x00"\\\n\r\t ünï ✓ \U0001f600'
+    recording = Recording(path, "record")
+    recording.bind("m", None, Scripted([odd])).complete(request(odd))
+    recording.close()
+    assert text_of(Recording(path).bind("m").complete(request(odd))) == odd
+
+
+def test_a_lone_surrogate_survives(path):
+    recording = Recording(path, "record")
+    line = {"key": "k", "occurrence": 0, "model": "m", "settings": {}, "request": {"model": "m"},
+            "response": {"text": "\ud83d"}, "usage": {}, "cost": None}  # fmt: skip
+    recording.add(line)
+    recording.close()
+    assert Recording(path).find("k", 0) == line
+
+
+@pytest.mark.parametrize("cut", [2, 5, 40])
+def test_a_torn_last_line_is_left_out_and_cut_off(path, cut):
+    record(path, "a", "b")
+    before, whole = path.read_bytes(), len(path.read_bytes())
+    third = Recording(path, "record")
+    third.bind("m", None, Scripted(["three " * 999])).complete(request("c"))
+    path.write_bytes(path.read_bytes()[:-cut])
+    with pytest.warns(RuntimeWarning, match="torn by a crash"):
+        replay = Recording(path)
+    assert len(replay) == 2
+    with pytest.warns(RuntimeWarning, match="torn by a crash"):
+        again = Recording(path, "replay_or_call")
+    again.bind("m", None, Scripted(["four"])).complete(request("d"))  # it warned once
+    assert path.read_bytes()[:whole] == before[:whole]
+    again.close()
+    assert len(Recording(path)) == 3
+
+
+def test_a_writer_goes_on_where_a_line_has_no_end(tmp_path):
+    path = tmp_path / "calls.jsonl"
+    record(path, "a")[0].close()
+    path.write_text(path.read_text().rstrip("\n"))  # as an editor may leave it
+    record(path, "b")
+    assert len(path.read_text().splitlines()) == len(Recording(path)) == 2
+
+
+def test_damage_in_the_middle_is_an_error(tmp_path):
+    path = tmp_path / "calls.jsonl"
+    record(path, "a", "b")[0].close()
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join([lines[0][:-5], lines[1], ""]))
+    with pytest.raises(ReplayError, match=r"calls\.jsonl, line 1 read: not JSON"):
+        Recording(path)
+    path.write_text('{"key": 1}\n')
+    with pytest.raises(ReplayError, match="missing: occurrence, model, settings, request"):
+        Recording(path)
+    path.write_text("[]\n")
+    with pytest.raises(ReplayError, match="no recording"):
+        Recording(path)
+
+
+def test_damage_in_a_compressed_file_is_an_error(tmp_path):
+    path = tmp_path / "calls.jsonl.gz"
+    record(path, "a", "b")
+    data = bytearray(path.read_bytes())
+    data[30] ^= 0xFF
+    path.write_bytes(data)
+    with pytest.raises(ReplayError, match="damaged at byte 0"):
+        Recording(path)
+
+
+def test_a_large_compressed_file(tmp_path):
+    """Members beyond the reader's step, and a member that spans several."""
+    import random
+
+    path = tmp_path / "calls.jsonl.gz"
+    noise = "".join(chr(random.Random(0).randrange(33, 0x2000)) for _ in range(1)) + "".join(
+        map(chr, random.Random(1).choices(range(33, 0xD000), k=150_000))
+    )
+    recording = Recording(path, "record")
+    engine = recording.bind("m", None, Scripted([noise, "short", noise[::-1]]))
+    for text in "abc":
+        engine.complete(request(text))
+    assert path.stat().st_size > 3 * 65536
+    replay = Recording(path).bind("m")
+    assert [text_of(replay.complete(request(t))) for t in "abc"] == [noise, "short", noise[::-1]]
+    recording.close()
+    assert len(Recording(path)) == 3
+
+
+WRITER = """
+import sys
+from agentlab.lm.recording import Recording
+
+path, mode, worker = sys.argv[1], sys.argv[2], int(sys.argv[3])
+recording, counts = Recording(path, mode), []
+for n in range(20):
+    for key in (f"of {worker}, {n}", f"of all, {n}"):
+        said = {"text": f"{worker} says {n} " + "x" * 3000}
+        line = {"key": key, "occurrence": 0, "model": "m", "settings": {}, "usage": {},
+                "request": {"model": "m"}, "response": said, "cost": None}
+        counts.append(recording.add(line)["response"]["text"][:1])
+    if worker == 0 and n % 5 == 4:
+        recording.compact()  # while others are appending
+print("".join(counts[1::2]))
+assert "dspy" not in sys.modules
+"""
+
+
+@pytest.mark.parametrize("mode", ["record", "replay_or_call"])
+def test_processes_write_one_file(path, mode):
+    """Each writes what is its own and what all write; none is lost and none is torn."""
+    workers = [
+        subprocess.Popen(
+            [sys.executable, "-c", WRITER, str(path), mode, str(w)],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for w in range(3)
+    ]
+    said = [w.communicate(timeout=60)[0].strip() for w in workers]
+    assert [w.returncode for w in workers] == [0] * 3
+    recording = Recording(path)
+    assert len(recording) == 3 * 20 + 20
+    mine = {r["key"]: r["response"]["text"][:1] for r in recording.lines()}
+    assert all(mine[f"of {w}, {n}"] == str(w) for w in range(3) for n in range(20))
+    if mode == "replay_or_call":  # the first to write counts for all
+        assert said == ["".join(mine[f"of all, {n}"] for n in range(20))] * 3
+
+
+def test_it_crosses_processes(path):
+    record(path, "a")[0].close()
+    again = pickle.loads(pickle.dumps(Recording(path)))
+    assert text_of(again.bind("m").complete(request("a"))) == "reply 0"
+
+
+def test_a_read_only_file_is_replayed(path):
+    record(path, "a")[0].close()
+    path.chmod(0o444)
+    path.parent.chmod(0o555)
+    try:
+        assert text_of(Recording(path).bind("m").complete(request("a"))) == "reply 0"
+    finally:
+        path.parent.chmod(0o755)
+
+
+def test_what_cannot_be(tmp_path):
+    with pytest.raises(ConfigError, match="did you mean 'replay'"):
+        Recording(tmp_path / "x.jsonl", "replays")
+    with pytest.raises(ReplayError, match="there is no recording"):
+        Recording(tmp_path / "x.jsonl")
+    with pytest.raises(ConfigError, match="needs an engine"):
+        Recording(tmp_path / "x.jsonl", "record").bind("m")
+
+
+# ---- what a miss says ----------------------------------------------------------------------
+
+
+def test_a_miss_shows_the_nearest_and_what_differs(tmp_path):
+    path = tmp_path / "calls.jsonl"
+    prompt = "You are a planner.\n" + "Rule: be brief.\n" * 30 + "Make tea in {} minutes."
+    record(path, prompt.format(5), "something else entirely")[0].close()
+    with pytest.raises(RecordingMiss) as caught:
+        Recording(path).bind("m").complete(request(prompt.format(7), temperature=0.5))
+    near = digest(request_document(request(prompt.format(5))))
+    message = str(caught.value)
+    assert f"The nearest is {near}; recorded (-) and asked (+) differ:" in message
+    assert "+ config.temperature: 0.5" in message
+    assert "- messages[0].parts[0].text: Make tea in 5 minutes." in message
+    assert "+ messages[0].parts[0].text: Make tea in 7 minutes." in message
+    assert message.count("\n") == 3
+
+
+def test_a_miss_in_a_long_line_shows_where_it_parts():
+    old, new = "x" * 500 + "OLD" + "y" * 500, "x" * 500 + "NEW" + "y" * 500
+    lines = [{"key": "k", "model": "m", "request": {"model": "m", "system": old}}]
+    message = explain_miss("f", "q", 0, {"model": "m", "system": new}, lines)
+    assert "...xxx" in message
+    assert "OLDyyy" in message
+    assert "NEWyyy" in message
+    assert len(message) < 700
+
+
+@pytest.mark.parametrize(
+    ("lines", "occurrence", "words"),
+    [
+        ([], 0, "it is empty"),
+        ([("k", "n")], 0, "it was made with 'n', not 'm'"),
+        ([("q", "m")], 1, "it holds 1 for this request; the run repeats itself more often"),
+    ],
+)
+def test_other_misses(lines, occurrence, words):
+    lines = [{"key": k, "model": m, "request": {"model": m}} for k, m in lines]
+    assert words in explain_miss("f", "q", occurrence, {"model": "m"}, lines)
+
+
+def test_a_miss_among_many_is_told_soon():
+    text = "a line of a prompt that is as long as such lines are\n" * 60
+    lines = [
+        {"key": str(i), "model": "m", "request": {"model": "m", "system": f"{text}{i}\n{text}"}}
+        for i in range(500)
+    ]
+    started = time.perf_counter()
+    explain_miss("f", "q", 0, {"model": "m", "system": f"{text}x\n{text}"}, lines)
+    assert time.perf_counter() - started < 5
+
+
+# ---- by name -------------------------------------------------------------------------------
+
+
+def test_a_recording_is_a_model(path):
+    model = scripted(["hello"]).recorded(Recording(path, "record"))
+    model.lm(temperature=0.0)("hi")
+    model.close()
+    again = connect(f"recorded:{path}")
+    assert (again.name, again.supports) == (
+        "scripted/model",
+        ("response_format", "response_schema"),
+    )
+    assert again.lm(temperature=0.0)("hi") == ["hello"]
+    found = connect("recorded", recordings=lambda name: path if name == "" else None)
+    assert found.describe() == again.describe()
+
+
+def test_a_recording_keeps_the_settings(path):
+    from agentlab.config import ModelSettings
+    from agentlab.lm import lm_errors
+
+    model = scripted(["hello"])
+    model = type(model)(model.name, model.engine, {"temperature": 0.0, "max_tokens": 5})
+    model = model.recorded(Recording(path, "record"))
+    model.lm()("hi")
+    model.close()
+    assert recorded_model(path).lm()("hi") == ["hello"]
+    warmer = connect(f"recorded:{path}", ModelSettings(model_id="any", temperature=1.0))
+    with pytest.raises(RecordingMiss, match=r"- config.temperature: 0.0"), lm_errors():
+        warmer.lm()("hi")
+
+
+def test_a_recording_of_several_models(path):
+    for name in ("a/one", "b/two"):
+        model = scripted([name], name=name).recorded(Recording(path, "record"))
+        model.lm()("hi")
+        model.close()
+    with pytest.raises(ReplayError, match=r"recordings of 'a/one', 'b/two', which one is not said"):
+        connect(f"recorded:{path}")
+    assert connect(f"recorded:{path}#b/two").lm()("hi") == ["b/two"]
+    with pytest.raises(ReplayError, match="not 'c/three'"):
+        connect(f"recorded:{path}#c/three")
+
+
+def test_the_lines_are_json_lines(tmp_path):
+    path = tmp_path / "calls.jsonl"
+    record(path, "a")[0].close()
+    (line,) = path.read_text().splitlines()
+    fields = ["key", "occurrence", "model", "settings", "request", "response", "usage", "cost"]
+    assert list(json.loads(line)) == fields
+    assert canonical(json.loads(line)["request"]) in line
+    shutil.copy(path, tmp_path / "copy.jsonl")
+    assert len(Recording(tmp_path / "copy.jsonl")) == 1
+    assert Reply("x").finish == "stop"

@@ -1,0 +1,182 @@
+"""A cell: its key is all that its outcome depends on, and what it comes to is a row."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+import agentlab as al
+from agentlab.environments.chain import generate
+from agentlab.planners.search import Search
+from agentlab.study.cells import ARM, CEILING, FLOOR, Cell, make_lab, run_cells
+from agentlab.study.grid import Arm
+from agentlab.trace.span import Span
+from agentlab.trace.store import unpack
+
+ONE = Cell(ARM, Arm("search", "retry(1)"), generate("medium", 0, length=3), 0.3, 1)
+FAULTS = al.FaultPlan(persistence={"permanent": 0.3, "transient": 0.7}, visibility={"silent": 1})
+
+
+def result(cell: Cell, faults: al.FaultPlan | None = FAULTS, traces: bool = True):
+    [found] = run_cells([("key", cell)], faults, traces)
+    return found
+
+
+def outcome(row):
+    return {k: v for k, v in row.items() if k != "wall_seconds"}
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        replace(ONE, seed=2),
+        replace(ONE, fault_rate=0.2),
+        replace(ONE, scenario=generate("medium", 1, length=3)),
+        replace(ONE, scenario=ONE.scenario.replace(task="another")),
+        replace(ONE, arm=Arm("search", "retry(2)")),
+        replace(ONE, arm=Arm("reference", "retry(1)")),
+        replace(ONE, arm=Arm("search", "retry(1)", workers=2)),
+        replace(ONE, role=CEILING, arm=None),
+    ],
+)
+def test_whatever_changes_the_outcome_changes_the_key(other):
+    assert other.key(FAULTS) != ONE.key(FAULTS)
+    assert ONE.key(None) != ONE.key(FAULTS) != ONE.key(FAULTS.replace(duration=3.0))
+
+
+def test_what_does_not_change_the_outcome_does_not_change_the_key():
+    assert replace(ONE, asked=False, attempt=3).key(FAULTS) == ONE.key(FAULTS)
+    again = al.Scenario.model_validate(json.loads(json.dumps(ONE.scenario.to_json())))
+    assert replace(ONE, scenario=again).key(FAULTS) == ONE.key(FAULTS)
+    other_way = al.FaultPlan(
+        visibility={"silent": 1}, persistence={"transient": 0.7, "permanent": 0.3}
+    )
+    assert ONE.key(other_way) == ONE.key(FAULTS)
+    assert outcome(result(ONE, other_way).row) == outcome(result(ONE).row)
+
+
+def test_the_row_says_what_the_run_came_to():
+    for seed in range(6):
+        cell = replace(ONE, arm=Arm("search", "retry_then_replan(1)"), seed=seed)
+        run = al.autonomous.start(make_lab(cell, FAULTS))
+        run.finish()
+        found = result(cell)
+        row, state = found.row, run.state
+        assert (found.status, found.attempt) == ("done", 1)
+        assert row["success"] is run.verdict.success
+        assert row["reasons"] == "; ".join(run.verdict.reasons)
+        assert row["answer"] == state.answer
+        assert row["sim_seconds"] == state.now
+        assert row["visits"] == len(run.visited)
+        assert row["replans"] == len(state.replan_history)
+        kinds = [s.kind for s in run.spans]
+        assert row["tool_calls"] == kinds.count("tool") == len(state.calls)
+        assert row["executions"] == kinds.count("step")
+        assert row["faults_delivered"] == kinds.count("fault") == row["faults_silent"]
+        failed = [s for s in run.spans if s.kind == "step" and s.error is not None]
+        assert row["failed_executions"] == len(failed)
+        assert row["retries"] == sum(s.kind == "step" and s.attempt > 1 for s in run.spans)
+        assert row["changed_state"] is (state.world["done"] > 0)
+        spans = [Span.from_row(r) for r in unpack(found.spans)]
+        assert [s.row()[2:10] for s in spans] == [
+            json.loads(json.dumps(s.row()[2:10])) for s in run.spans
+        ]
+
+
+def test_a_row_is_json_and_names_the_cell():
+    row = result(ONE).row
+    assert json.loads(json.dumps(row, allow_nan=False)) == row
+    named = {"role": "arm", "arm": "search × retry(1)", "scenario": "chain-3-000", "seed": 1}
+    assert row | named == row
+    assert (row["environment"], row["cluster"], row["fault_rate"]) == ("chain", "chain-3-000", 0.3)
+
+
+@pytest.mark.parametrize(
+    ("visibility", "kind", "committed"),
+    [
+        ("announced", "error", False),
+        ("silent", "error", False),
+        ("announced", "timeout_after_commit", True),
+    ],
+)
+def test_the_state_changed_if_a_write_took_effect_whatever_was_told(visibility, kind, committed):
+    faults = al.FaultPlan(kinds={kind: 1}, visibility={visibility: 1})
+    row = result(replace(ONE, arm=Arm("reference", "never"), fault_rate=1.0), faults).row
+    assert row["changed_state"] is committed
+    assert row["success"] is False
+
+
+def test_without_traces_the_row_is_the_same():
+    assert result(ONE, traces=False).spans == b""
+    assert outcome(result(ONE, traces=False).row) == outcome(result(ONE).row)
+
+
+def test_the_order_of_cells_changes_nothing():
+    """Cells of one arm share a lab; whoever ran before leaves nothing behind."""
+    arms = [Arm(p, s) for p in ("search", "reference(noise=0.3)") for s in ("never", "on_error")]
+    scenarios = [generate("medium", i, length=4) for i in range(2)]
+    cells = [
+        Cell(ARM, arm, scenario, rate, seed)
+        for arm in arms for scenario in scenarios for rate in (0.0, 0.3) for seed in range(3)
+    ]  # fmt: skip
+    cells += [Cell(CEILING, None, s, 0.3, 0) for s in scenarios]
+    keyed = [(cell.key(FAULTS), cell) for cell in cells]
+    alone = {key: outcome(result(cell).row) for key, cell in keyed}
+    for seed in range(3):
+        mixed = Random(seed).sample(keyed, len(keyed))
+        found = {r.cell: outcome(r.row) for r in run_cells(mixed, FAULTS)}
+        assert found == alone
+    assert len({json.dumps(r) for r in alone.values()}) == len(cells)
+
+
+# ---- what crashes ---------------------------------------------------------------------------
+
+
+class Crashing(Search):
+    """A planner with a bug, for some seeds."""
+
+    name = "crashing"
+
+    def plan(self, request, bench):
+        if request.seed % 2:
+            raise ZeroDivisionError("a bug of the planner")
+        return super().plan(request, bench)
+
+
+def test_a_cell_that_crashes_is_a_failure_that_says_why():
+    cells = [
+        (str(seed), replace(ONE, arm=Arm(Crashing(), "never"), seed=seed, attempt=2))
+        for seed in range(4)
+    ]
+    found = run_cells(cells, None)
+    assert [r.status for r in found] == ["done", "crashed", "done", "crashed"]
+    crashed = found[1]
+    assert crashed.row["success"] is False
+    assert crashed.row["error"] == "ZeroDivisionError: a bug of the planner"
+    assert "in plan\n" in crashed.row["traceback"]
+    assert crashed.row["arm"] == "crashing × never"
+    assert (crashed.spans, crashed.attempt) == (b"", 2)
+
+
+def test_a_result_that_cannot_be_written_crashes_its_cell_only(monkeypatch):
+    """What the store could not take must not reach it: the batch would be lost with it."""
+    from agentlab.study import cells as module
+
+    measured = module._measured
+    monkeypatch.setattr(
+        module, "_measured", lambda run: measured(run) | {"answer": {run.state.seed: float("nan")}}
+    )
+    found = result(ONE)
+    assert found.status == "crashed"
+    assert json.loads(json.dumps(found.row, allow_nan=False)) == found.row
+
+
+def test_controls_are_cells_without_an_arm():
+    for role, success in ((FLOOR, False), (CEILING, True)):
+        found = result(Cell(role, None, ONE.scenario, 0.0, 0), None)
+        assert (found.row["role"], found.row["arm"], found.row["success"]) == (role, role, success)
+        assert found.spans == b""
+    assert result(Cell(CEILING, None, ONE.scenario, 0.0, 0), None).row["found_by"] == "witness"

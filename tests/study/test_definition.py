@@ -1,0 +1,224 @@
+"""A study as YAML, the presets of faults, and the command that makes a study again."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+import agentlab as al
+from agentlab.datasets import load_suite
+from agentlab.errors import AgentLabError, ConfigError, UnknownNameError
+from agentlab.scenario import Suite, write_suite
+from agentlab.strategies import get_strategy
+from agentlab.study.definition import (
+    PRESETS,
+    Definition,
+    command,
+    default_planners,
+    fault_plan,
+    parse_rates,
+    read_definition,
+    spread,
+)
+
+
+def written(folder: Path, text: str, name: str = "my.yaml") -> Path:
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_a_file_with_everything(tmp_path):
+    path = written(
+        tmp_path,
+        """
+        suite: chain
+        planner: [search, reference(noise=0.2)]
+        strategy: never
+        workers: [1, 2]
+        fault_rate: [0, 0.1, 5e-1]
+        seeds: [3, 4]
+        faults: permanent
+        out: there
+        """,
+    )
+    made = read_definition(path)
+    assert made == Definition(
+        "chain", ("search", "reference(noise=0.2)"), ("never",), ("autonomous",), (1, 2),
+        (0.0, 0.1, 0.5), (3, 4), "permanent", "there",
+    )  # fmt: skip
+    study = made.study()
+    assert len(study.arms) == 4
+    assert study.fault_rates == (0.0, 0.1, 0.5)
+    assert study.seeds == (3, 4)
+    assert study.faults == PRESETS["permanent"]
+    assert study.out == Path("there")
+
+
+def test_the_smallest_file_means_the_defaults(tmp_path):
+    made = read_definition(written(tmp_path, "suite: chain"))
+    assert made == Definition("chain", out="results/my")
+    study = made.study()
+    assert [a.planner_name for a in study.arms[::4]] == ["search", "reference(noise=0.2)"]
+    assert len(study.arms) == 8
+    assert (study.fault_rates, len(study.seeds)) == ((0.0, 0.1, 0.3), 5)
+
+
+def test_a_fault_plan_written_out(tmp_path):
+    path = written(tmp_path, "suite: chain\nfaults: {kinds: {timeout: 1}, duration: 5}")
+    faults = read_definition(path).faults
+    assert faults == al.FaultPlan(kinds={"timeout": 1.0}, duration=5)
+    assert Definition("chain", faults=faults).study(limit=1).faults is faults
+
+
+def test_rates_as_text(tmp_path):
+    assert read_definition(written(tmp_path, "suite: x\nfault_rate: 0,0.1")).fault_rate == (0, 0.1)
+    assert parse_rates("1e-1") == (0.1,)
+
+
+def test_a_suite_beside_the_file(tmp_path):
+    suite = spread(load_suite("chain"), 2)
+    write_suite(suite, tmp_path / "mine.jsonl")
+    made = read_definition(written(tmp_path, "suite: mine.jsonl"))
+    assert [s.id for s in made.study().suite] == [s.id for s in suite]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("suite: chain\nplaner: x", r"my.yaml: unknown key 'planer'; did you mean 'planner'\?"),
+        ("planner: search", "the key 'suite' is missing"),
+        ("suite: [chain", "no YAML: line 1"),
+        ("suite: chain\nsuite: travel", "line 2: the key 'suite' is given twice"),
+        ("just text", "expected keys such as 'suite: travel', got 'just text'"),
+        ("", "expected keys"),
+        ("suite: 3", "suite: expected text, got 3"),
+        ("suite: chain\nplanner: [1]", r"planner: expected a name or a list of names, got \[1\]"),
+        ("suite: chain\nstrategy: []", "strategy: expected a name"),
+        ("suite: chain\nseeds: 1.5", "seeds: expected a whole number"),
+        ("suite: chain\nseeds: true", "seeds: expected a whole number"),
+        ("suite: chain\nworkers: two", "workers: expected a whole number"),
+        ("suite: chain\nfault_rate: [true]", "fault_rate: expected numbers from 0 to 1, got True"),
+        ("suite: chain\nfault_rate: [a]", "such as '0,0.1,0.3', got 'a'"),
+        ("suite: chain\nfault_rate: []", "fault_rate: expected at least one number"),
+        ("suite: chain\nfaults: {rate: 7}", "faults: field rate"),
+        ("suite: chain\nfaults: 3", "faults: field"),
+        ("suite: !!python/object:os.system x", "no YAML"),
+    ],
+)
+def test_what_cannot_be_used_is_refused(tmp_path, text, message):
+    with pytest.raises(ConfigError, match=message):
+        read_definition(written(tmp_path, text))
+
+
+def test_a_file_that_is_not_there(tmp_path):
+    with pytest.raises(ConfigError, match=r"none\.yaml: cannot be read"):
+        read_definition(tmp_path / "none.yaml")
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        Definition("chian"),
+        Definition("chain", planner=("serach",)),
+        Definition("chain", strategy=("retry(times=2)",)),
+        Definition("chain", fault_rate=(2.0,)),
+        Definition("chain", seeds=0),
+        Definition("chain", workers=(0,)),
+        Definition("chain", faults="transeint"),
+    ],
+)
+def test_what_no_study_can_be_made_of_is_refused(made):
+    with pytest.raises(AgentLabError):
+        made.study()
+
+
+def test_results_go_where_the_suite_is_named():
+    assert Definition("travel").folder == Path("results/travel")
+    assert Definition("agentdojo/travel").folder == Path("results/agentdojo-travel")
+    assert Definition("/data/mine.jsonl").folder == Path("results/mine")
+    assert Definition("travel", out="there").folder == Path("there")
+
+
+def test_presets():
+    assert fault_plan("scenario") is None
+    silent, announced = PRESETS["silent"], PRESETS["announced"]
+    assert silent.replace(visibility=announced.visibility) == announced  # the same draws
+    transient, permanent = PRESETS["transient"], PRESETS["permanent"]
+    assert permanent.replace(persistence=transient.persistence) == transient
+    with pytest.raises(UnknownNameError, match="did you mean 'silent'"):
+        fault_plan("slient")
+
+
+def test_spread_takes_of_every_cluster_and_grows():
+    suite = load_suite("travel")
+    clusters = {s.cluster for s in suite}
+    eight = spread(suite, len(clusters))
+    assert {s.cluster for s in eight} == clusters
+    assert {s.id for s in spread(suite, 5)} < {s.id for s in eight}
+    order = [s.id for s in suite]
+    assert [s.id for s in eight] == sorted((s.id for s in eight), key=order.index)
+    assert {s.difficulty for s in spread(load_suite("chain"), 8)} == {"easy", "medium", "hard"}
+    assert list(spread(suite, 1000)) == list(suite)
+    with pytest.raises(ConfigError, match="at least one scenario"):
+        spread(suite, 0)
+
+
+def test_the_default_planners_can_plan_in_the_world():
+    assert default_planners(load_suite("quickstart"))[0] == "search"
+    pytest.importorskip("agentdojo")
+    dojo = load_suite("agentdojo/travel")
+    assert default_planners(dojo) == ("reference", "reference(noise=0.2)")
+
+
+# ---- the command that makes it again -------------------------------------------------------
+
+
+def keys(study: al.Study) -> set[str]:
+    return set(study._keyed())
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        Definition("chain", ("search", "reference(noise=0.2)"), ("never", "retry(2)"), seeds=2),
+        Definition("chain", ("search",), ("retry_then_replan(2, wait=1.5)",), workers=(2,)),
+        Definition("chain", ("search",), ("never",), faults="silent", fault_rate=(0.25,)),
+    ],
+)
+@pytest.mark.parametrize("limit", [None, 3])
+def test_the_command_makes_the_same_cells(tmp_path, made, limit, monkeypatch):
+    from typer.testing import CliRunner
+
+    from agentlab.cli import app
+    from agentlab.study.study import Study
+
+    study = made.replace(out=str(tmp_path / "it's here")).study(limit=limit)
+    text = command(study)
+    assert text is not None
+    again: list[Study] = []
+    monkeypatch.setattr(Study, "run", lambda self, **options: again.append(self))
+    monkeypatch.setattr("agentlab.cli._show_results", lambda *arguments: None)
+    found = CliRunner().invoke(app, shlex.split(text)[1:])
+    assert found.exit_code == 0, found.output
+    assert keys(again[0]) == keys(study)
+    assert again[0].out == study.out
+
+
+def test_no_command_where_none_can_say_it(tmp_path):
+    suite = load_suite("chain")
+    arms = al.grid(planner="search", strategy=["never", "retry(2)"])
+
+    def of(arms=arms, suite=suite, **options):
+        return command(al.Study(arms, suite, out=tmp_path, **options))
+
+    assert of() is not None
+    assert of(seeds=[4, 7]) is None
+    assert of(suite=suite[2:4]) is None
+    assert of(suite=Suite("mine", list(suite))) is None
+    assert of(arms=[*arms, al.Arm("reference", "never")]) is None
+    assert of(arms=al.Arm("search", get_strategy("never"))) is None
+    assert of(faults=al.FaultPlan(kinds={"timeout": 1.0})) is None
+    assert "--no-controls" in of(controls=False)

@@ -1,0 +1,95 @@
+"""The public names, pinned: a name that comes or goes is a decision."""
+
+from __future__ import annotations
+
+import ast
+import types
+from pathlib import Path
+
+import pytest
+
+import agentlab
+
+NAMES = [
+    "AgentConfig",
+    "AgentLabError",
+    "Arm",
+    "Budget",
+    "Environment",
+    "FaultPlan",
+    "Goal",
+    "Inspector",
+    "Lab",
+    "Permissions",
+    "ReplanDecision",
+    "Run",
+    "Scenario",
+    "State",
+    "Strategy",
+    "Study",
+    "Suite",
+    "TargetedFault",
+    "TaskPlan",
+    "TaskStep",
+    "Workflow",
+    "__version__",
+    "autonomous",
+    "check_environment",
+    "grid",
+    "load_suite",
+    "node",
+    "plots",
+    "register_environment",
+    "report",
+    "tool",
+]
+
+
+def test_the_names():
+    assert sorted(agentlab.__all__) == sorted(NAMES)
+    assert dir(agentlab) == sorted(NAMES)
+    assert len(set(agentlab.__all__)) == len(agentlab.__all__)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_name_resolves(name):
+    value = getattr(agentlab, name)
+    assert value is not None
+    assert getattr(agentlab, name) is value
+    if isinstance(value, types.ModuleType):
+        assert value.__name__ == f"agentlab.{name}"
+    elif isinstance(value, type | types.FunctionType):
+        assert value.__name__ == name
+        assert value.__doc__
+
+
+def test_type_checkers_see_the_same_names():
+    """The imports under ``if TYPE_CHECKING:`` are the ones that are made when a name is used."""
+    tree = ast.parse(Path(agentlab.__file__).read_text(encoding="utf-8"))
+    block = next(
+        n for n in tree.body if isinstance(n, ast.If) and ast.unparse(n.test) == "TYPE_CHECKING"
+    )
+    seen = {a.asname: f"{n.module}.{a.name}" for n in block.body for a in n.names}
+    lazy = {name: f"agentlab.{home}.{name}" for name, home in agentlab._HOME.items()}
+    lazy |= {name: f"agentlab.{name}" for name in agentlab._MODULES}
+    assert seen == lazy
+
+
+def test_a_name_comes_from_where_it_is_defined():
+    for name, home in agentlab._HOME.items():
+        value = getattr(agentlab, name)
+        if isinstance(value, type | types.FunctionType):
+            assert value.__module__ in (f"agentlab.{home}", f"agentlab.{home}.base"), name
+
+
+def test_an_unknown_name_names_the_nearest():
+    with pytest.raises(AttributeError, match="agentlab has no 'Labb'; did you mean 'Lab'"):
+        agentlab.Labb  # noqa: B018
+    with pytest.raises(ImportError, match="autonomus"):
+        from agentlab import autonomus  # noqa: F401
+
+
+def test_star_import():
+    space: dict[str, object] = {}
+    exec("from agentlab import *", space)
+    assert set(NAMES) <= space.keys()
