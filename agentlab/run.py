@@ -18,10 +18,10 @@ from pydantic import ValidationError
 
 from agentlab.decisions import ReplanDecision
 from agentlab.environments.base import Verdict
-from agentlab.errors import ConfigError, ReplayError, RunError, UnknownNameError, suggest
+from agentlab.errors import ConfigError, PlanParseError, ReplayError, RunError, UnknownNameError, suggest
 from agentlab.lab import Lab
 from agentlab.nodes.base import END
-from agentlab.plans.task_plan import TaskPlan
+from agentlab.plans.task_plan import TaskPlan, ordered
 from agentlab.state import State
 from agentlab.trace.journal import Journal, MemoryJournal, ReplayJournal
 from agentlab.trace.recorder import Recorder
@@ -567,7 +567,7 @@ def _edited(state: State, plan: TaskPlan | None, fields: dict[str, Any]) -> Stat
     if unknown:
         raise RunError(f"a state has no {unknown[0]!r}; {suggest(unknown[0], State.model_fields)}")
     if plan is not None:
-        _check_edit(state.task_plan, plan)
+        plan = _checked_edit(state, plan)
         fields = {**fields, "task_plan": plan, "current_task_index": plan.current_index}
     try:
         return state.replace(**fields)
@@ -575,15 +575,19 @@ def _edited(state: State, plan: TaskPlan | None, fields: dict[str, Any]) -> Stat
         raise RunError(f"the edit is refused: {explain(e)}") from e
 
 
-def _check_edit(old: TaskPlan | None, new: TaskPlan) -> None:
-    """Refuse an edit that changes or drops steps that are settled or under way."""
+def _checked_edit(state: State, new: TaskPlan) -> TaskPlan:
+    """Return an edited plan in order; refuse one that is no plan or touches what is settled."""
     if not isinstance(new, TaskPlan):
         raise ConfigError(f"expected a TaskPlan, got {new!r}")
-    if old is None:
-        return
+    old = state.task_plan
     after = {s.step_id: s for s in new.steps}
-    for step in old.steps:
+    for step in old.steps if old is not None else ():
         if step.settled or step.status == "running":
             kept = after.get(step.step_id)
             if kept is None or kept.replace(step_index=step.step_index) != step:
                 raise RunError(f"step {step.step_id!r} is {step.status}; an edit must leave it")
+    settled = {d for s in new.steps if s.settled for d in s.dependencies}
+    try:
+        return new.with_steps(ordered(new.steps, {*state.results, *settled}))
+    except PlanParseError as e:
+        raise RunError(f"the edited plan is not valid: {'; '.join(e.violations)}") from e

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+import matplotlib.pyplot as plt
 import pytest
 
 import agentlab
@@ -58,11 +59,14 @@ def test_python_runs(page, tmp_path, monkeypatch, capsys):
     """All blocks of a page in one namespace, in an empty folder."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MPLBACKEND", "Agg")
+    before = set(plt.get_fignums())
     space: dict[str, object] = {"__name__": "__page__"}
     for block in blocks(page.read_text(encoding="utf-8")):
         if block.kind in ("python", "py") and block.run:
             where = "\n" * block.line + block.text  # so that a traceback names the page's line
             exec(compile(where, str(page), "exec", dont_inherit=True), space)
+    for number in set(plt.get_fignums()) - before:
+        plt.close(number)
     assert "Traceback" not in capsys.readouterr().err
 
 

@@ -201,8 +201,7 @@ def _address_and_key(
     address, the vendor's variable never to another address.
     """
     url, key = name.url, None
-    same = settings is not None and name.text in (settings.model_id, model_text(settings))
-    if settings is not None and (same or name.wire == settings.model_id):
+    if settings is not None and _is_model_of(name, settings):
         own = _checked(settings.base_url) if settings.base_url else None
         if url is None or own is None or own == url:
             url, key = url or own, settings.api_key
@@ -211,9 +210,14 @@ def _address_and_key(
     return url, key
 
 
+def _is_model_of(name: Name, settings: ModelSettings) -> bool:
+    whole = name.text in (settings.model_id, model_text(settings))
+    return whole or (name.wire == settings.model_id and settings.provider in ("", name.prefix))
+
+
 def _gateway(prefix: str) -> str | None:
     """Return the address that the environment gives the vendor (``OPENAI_BASE_URL``)."""
-    names = dict.fromkeys((prefix.upper(), prefix.partition("_")[0].upper()))
+    names = dict.fromkeys((prefix.upper(), prefix.partition("_")[0].upper()))  # ollama_chat
     for variable in (f"{n}_{end}" for n in names if n for end in ("BASE_URL", "API_BASE")):
         if os.environ.get(variable):
             return _checked(os.environ[variable])
@@ -235,8 +239,9 @@ def _client(
         config = _declaration(address, key or (_vendor_key() if gateway else None), limits)
         route = f"{_DECLARED}/{name.wire}"
         endpoint = Endpoint(
-            LM15Engine(config), name.text, route, name.wire, address=address, key=key
-        )
+            LM15Engine(config), name.text, route, name.wire, address=address, key=key,
+            key_name="OPENAI_API_KEY" if gateway else ENDPOINT_KEY,
+        )  # fmt: skip
         return endpoint, {"response_format", "response_schema"}
     try:
         provider = LM15Engine(types.RouterConfig(env={})).resolve(name.text).provider
@@ -259,9 +264,13 @@ def _client(
     )
     endpoint = Endpoint(
         LM15Engine(config), name.text, name.text, name.wire, vendor=provider, address=address,
-        key=key,
+        key=key, key_name=ENDPOINT_KEY if url else f"{_vendor(name)}_API_KEY",
     )  # fmt: skip
     return endpoint, supports
+
+
+def _vendor(name: Name) -> str:
+    return (name.prefix or "openai").partition("_")[0].upper()
 
 
 def _vendor_key() -> SecretStr | None:
@@ -315,5 +324,6 @@ def _through_litellm(
     endpoint = Endpoint(
         LiteLLMEngine(model_type="chat", **options), name.text, name.text, name.wire,
         vendor=name.prefix, address=url, key=key,
+        key_name=ENDPOINT_KEY if url else f"{_vendor(name)}_API_KEY",
     )  # fmt: skip
     return endpoint, _known_support(name.text)

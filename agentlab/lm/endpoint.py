@@ -61,14 +61,16 @@ class Endpoint(Wrapper):
         For messages.
     key : SecretStr or None
         Blotted out of messages.
+    key_name : str
+        The environment variable that may hold the key.
     """
 
     def __init__(
         self, client: Engine, model: str, route: str, wire: str, *, vendor: str | None = None,
-        address: str | None = None, key: SecretStr | None = None,
+        address: str | None = None, key: SecretStr | None = None, key_name: str = "",
     ) -> None:  # fmt: skip
         super().__init__(client)
-        self.model, self.route, self.wire = model, route, wire
+        self.model, self.route, self.wire, self.key_name = model, route, wire, key_name
         self.vendor, self.address, self._key = vendor, address, key
 
     def __repr__(self) -> str:
@@ -129,10 +131,16 @@ class Endpoint(Wrapper):
         if isinstance(error, ImportError):
             return LMRejected(f"{self.model}: {error}", model=self.model)
         kind, hint = _kind(error)
-        if kind is LMDenied:
-            hint = self._key_hint()
         status = getattr(error, "status", None)
+        if kind is LMDenied:
+            hint = (
+                f"wants another key (set {self.key_name}, or apiKey in the agent's configuration)"
+            )
+        elif status == 404 and self.address and not self.address.endswith("/v1"):
+            hint = "does not know this path or model (does its address end in /v1?)"
         said = str(getattr(error, "message", "") or error).partition("\n\n  ")[0].strip()
+        if kind is LMTimeout:
+            said = said.partition(";")[0]  # what follows is advice about the client
         detail = f"HTTP {status}: {said}" if status else said or type(error).__name__
         text = f"{self.model}{self._where} {hint}: {detail}"
         return kind(
@@ -145,12 +153,6 @@ class Endpoint(Wrapper):
     @property
     def _where(self) -> str:
         return f" at {self.address}" if self.address else ""
-
-    def _key_hint(self) -> str:
-        if self.address is not None:
-            return f"wants another key (set {ENDPOINT_KEY}, or apiKey in the agent's configuration)"
-        variable = f"{self.model.partition('/')[0].partition('_')[0].upper()}_API_KEY"
-        return f"wants another key (set {variable})"
 
 
 def _kind(error: Exception) -> tuple[type[LMError], str]:
@@ -212,7 +214,11 @@ def blot(
     for secret in named:
         raw = secret.strip().encode("utf-8", "surrogateescape")
         spellings |= {secret, secret.strip(), quote(secret.strip(), safe="")}
-        spellings |= {repr(secret)[1:-1], base64.b64encode(raw).decode()}
+        spellings |= {
+            repr(secret)[1:-1],
+            secret.replace("/", "\\/"),
+            base64.b64encode(raw).decode(),
+        }
     for spelling in sorted(spellings, key=len, reverse=True):
         text = text.replace(spelling, "[key]")
     return text

@@ -8,7 +8,8 @@ the prompt is the request without model and configuration.
 
 A reply that is spoiled (malformed, cut off, refused) was asked for and is paid for; so an arm
 with faults advances a recording as one without does. A call that fails (rate limit, timeout) is
-not made. How a reply is spoiled is a function of it and of the draw.
+not made. How a reply is spoiled is a function of it and of the draw. A plan's persistence and
+visibility do not count here: a fault is of one call, and the reply shows it.
 """
 
 from __future__ import annotations

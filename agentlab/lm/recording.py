@@ -182,8 +182,9 @@ class Recording:
 
     def refresh(self) -> None:
         """Read what other processes wrote meanwhile."""
-        with self._lock, self._opened() as file:
-            self._read(file)
+        if self.path.exists():
+            with self._lock, self._opened() as file:
+                self._read(file)
 
     def add(self, line: Line) -> Line:
         """Write a call down and return the one that counts.

@@ -15,8 +15,7 @@ from typing import Any
 
 from agentlab.trace.span import Span
 
-_current: ContextVar[tuple[Recorder, Span] | None] = ContextVar("agentlab_span", default=None)
-"""The innermost span and whose it is: numbers of one recorder mean nothing to another."""
+_current: ContextVar[Span | None] = ContextVar("agentlab_span", default=None)
 
 Sink = Callable[[Span], None]
 """Called with each span when it ends."""
@@ -41,14 +40,19 @@ class Recorder:
         input: Any = None, now: float = 0.0,
     ) -> OpenSpan:  # fmt: skip
         """Open a span; use it in a ``with`` statement and set its output there."""
-        current = _current.get()
-        parent = current[1].span_id if current is not None and current[0] is self else 0
         span = Span(
-            len(self.spans) + 1, parent, kind, name, visit,
+            len(self.spans) + 1, self._parent(), kind, name, visit,
             step_id, attempt, input, now, self._epoch + time.perf_counter(),
         )  # fmt: skip
         self.spans.append(span)
         return OpenSpan(self, span)
+
+    def _parent(self) -> int:
+        """Return the number of the innermost span; one of another recorder means nothing here."""
+        current = _current.get()
+        if current is None or len(self.spans) < current.span_id:
+            return 0
+        return current.span_id if self.spans[current.span_id - 1] is current else 0
 
     def mark(
         self, kind: str, name: str, *, visit: int = 0, step_id: str = "", attempt: int = 0,
@@ -64,7 +68,7 @@ class Recorder:
     @contextmanager
     def under(self, span: Span) -> Iterator[None]:
         """Make ``span`` the parent of what is recorded meanwhile."""
-        token = _current.set((self, span))
+        token = _current.set(span)
         try:
             yield
         finally:
@@ -82,10 +86,10 @@ class OpenSpan:
 
     def __init__(self, recorder: Recorder, span: Span) -> None:
         self._recorder, self.span = recorder, span
-        self._token: Token[tuple[Recorder, Span] | None] | None = None
+        self._token: Token[Span | None] | None = None
 
     def __enter__(self) -> Span:
-        self._token = _current.set((self._recorder, self.span))
+        self._token = _current.set(self.span)
         return self.span
 
     def __exit__(

@@ -28,7 +28,7 @@ ROW = 5
 TALL = 6
 """Steps of one level that stand in a column before another begins."""
 
-LEGIBLE = 520
+LEGIBLE = 680
 """Width to which a wide drawing may be scaled down, pixels."""
 
 SHOWN = 20

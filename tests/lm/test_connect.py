@@ -405,6 +405,7 @@ def test_two_addresses_do_not_meet(endpoint):
         ({}, {"model_id": "local", "provider": "openai", "api_key": "own"}, "own"),
         ({}, {"model_id": "openai/local", "api_key": "own"}, "own"),
         ({}, {"model_id": "other", "api_key": "own"}, "none"),
+        ({}, {"model_id": "local", "provider": "azure", "api_key": "own"}, "none"),
         ({}, {"model_id": "local", "base_url": "http://else.where", "api_key": "own"}, "none"),
     ],
 )
@@ -436,6 +437,12 @@ def test_the_vendors_address_of_the_environment(endpoint, monkeypatch):
     assert model.lm()("hi") == ["hello"]
     model.close()
     assert server.asked[0][1]["Authorization"] == "Bearer vendor-key"
+
+
+def test_an_address_that_lacks_its_path(endpoint):
+    server = endpoint(fails(404, "no such route"))
+    with pytest.raises(LMRejected, match=r"does its address end in /v1\?\): HTTP 404"):
+        Asked(server.url.removesuffix("/v1"))()
 
 
 def test_a_server_for_models_of_ones_own(endpoint, monkeypatch):
