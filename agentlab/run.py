@@ -18,7 +18,14 @@ from pydantic import ValidationError
 
 from agentlab.decisions import ReplanDecision
 from agentlab.environments.base import Verdict
-from agentlab.errors import ConfigError, PlanParseError, ReplayError, RunError, UnknownNameError, suggest
+from agentlab.errors import (
+    ConfigError,
+    PlanParseError,
+    ReplayError,
+    RunError,
+    UnknownNameError,
+    suggest,
+)
 from agentlab.lab import Lab
 from agentlab.nodes.base import END
 from agentlab.plans.task_plan import TaskPlan, ordered

@@ -616,3 +616,24 @@ def test_a_lab_is_shared_by_runs_in_threads(chain):
         ids = {s.span_id for s in run.spans}
         assert all(s.parent_id in ids for s in run.spans[1:])
     assert not lab.recorder.spans
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda p, a, b: (p, a.replace(dependencies=(b.step_id,)), b), "cyclic dependency"),
+        (lambda p, a, b: (p, a, b, a), "occurs more than once"),
+        (lambda p, a, b: (p, a, b.replace(dependencies=("nope",))), "unknown step 'nope'"),
+        (lambda p, a, b: (p, a, b.replace(parameters={"x": "${nope.y}"})), "no known step"),
+    ],
+)
+def test_a_hand_made_plan_that_is_none_is_refused(change, told):
+    run = al.autonomous.start(al.Lab(al.load_suite("chain")[0]))
+    run.run_until("plan_execution")
+    run.step()
+    before = run.state
+    with pytest.raises(RunError, match=told):
+        run.edit(plan=run.plan.replace(steps=change(*run.plan.steps)))
+    assert run.state is before
+    with pytest.raises(RunError, match=told):
+        run.fork(plan=run.plan.replace(steps=change(*run.plan.steps)))
