@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from agentlab.reflectors import Reflector
     from agentlab.responders import Responder
     from agentlab.strategies.base import Strategy
+    from agentlab.talk import Talk
     from agentlab.tools.tool import ToolRegistry
     from agentlab.values import Json
 
@@ -80,6 +81,12 @@ class Bench(Protocol):
 
     def stage(self, stage: str, title: str) -> AbstractContextManager[None]:
         """Open a thinking stage, which ends also when it fails."""
+
+    def asking(
+        self, state: State, step_id: str = "", attempt: int = 0,
+        on_token: Callable[[str], None] | None = None,
+    ) -> AbstractContextManager[Talk]:  # fmt: skip
+        """Open a talk: LM calls made inside are recorded, and charged to the state afterwards."""
 
     def begin_call(
         self, state: State, address: Address, tool: str, arguments: dict[str, Any]

@@ -122,6 +122,18 @@ def evaluate(
         typer.Option(help="transient, permanent, announced, silent, or scenario (their own)."),
     ] = None,
     workers: Annotated[int | None, typer.Option(min=1, help="Steps under way at once [1].")] = None,
+    lm: Annotated[
+        list[str] | None, typer.Option(help="A language model, e.g. openai/gpt-4o-mini; recorded.")
+    ] = None,
+    reflector: Annotated[
+        list[str] | None, typer.Option(help="rules or lm [lm where there is one].")
+    ] = None,
+    responder: Annotated[
+        list[str] | None, typer.Option(help="template or lm [lm where there is one].")
+    ] = None,
+    record: Annotated[
+        str | None, typer.Option(help="Keep LM calls in this .jsonl, and serve them from there.")
+    ] = None,
     processes: Annotated[
         int | None, typer.Option(min=1, help="Processes [one a processor].")
     ] = None,
@@ -155,9 +167,12 @@ def evaluate(
         seeds=seeds,
         faults=faults,
         workers=None if workers is None else (workers,),
+        lm=tuple(dict.fromkeys(lm)) if lm else None,
+        reflector=tuple(dict.fromkeys(reflector)) if reflector else None,
+        responder=tuple(dict.fromkeys(responder)) if responder else None,
         out=out,
     )
-    study = definition.study(limit=limit, controls=not no_controls)
+    study = definition.study(limit=limit, controls=not no_controls, record=record)
     arms, scenarios = len(study.arms), len(study.suite)
     rates, seeds = len(study.fault_rates), len(study.seeds)
     typer.echo(

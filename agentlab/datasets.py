@@ -79,6 +79,22 @@ def check_scenario(scenario: Scenario) -> None:
         raise ScenarioError(f"reference plan: {'; '.join(e.violations)}") from e
 
 
+def find_recording(name: str) -> Path:
+    """Return the file of a shipped recording by name (default: quickstart), or a path as it is.
+
+    Raises
+    ------
+    UnknownNameError
+        There is no such recording.
+    """
+    if name.endswith((".jsonl", ".jsonl.gz")):
+        return Path(name)
+    shipped = {p.name.split(".")[0]: p for p in (folder() / "recordings").glob("*.jsonl*")}
+    if (name or "quickstart") not in shipped:
+        raise UnknownNameError("recording", name or "quickstart", shipped)
+    return shipped[name or "quickstart"]
+
+
 @lru_cache(maxsize=32)
 def _shipped(name: str) -> Suite:
     return read_suite(folder() / f"{name}.jsonl", name)

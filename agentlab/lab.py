@@ -10,20 +10,22 @@ kept with the call under way), journal, span.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 from agentlab.actions import ACTIONS
 from agentlab.actions.base import Action
 from agentlab.calls import CallRecord, ToolError, call_text
 from agentlab.config import AgentConfig, AgentRegistry, ToolSettings, load_registry
+from agentlab.datasets import find_recording
 from agentlab.environments import get_environment
 from agentlab.environments.base import Begun, Call, Environment, Evidence, Outcome, Verdict
-from agentlab.errors import ConfigError, ReplayError, ToolFailure
+from agentlab.errors import ConfigError, ReplayError, ToolFailure, UnknownNameError
 from agentlab.executor import Executor, SimulatedExecutor
 from agentlab.faults import advance, duration, fault_for, stand, strike
+from agentlab.lm import Model
 from agentlab.planners import get_planner
 from agentlab.planners.base import Planner
 from agentlab.reflectors import Reflector, RuleReflector
@@ -31,6 +33,7 @@ from agentlab.responders import Responder, TemplateResponder
 from agentlab.scenario import FaultPlan, Scenario
 from agentlab.state import DeliveredFault, Failure, Fault, State, UnderWay
 from agentlab.strategies import Strategy, get_strategy
+from agentlab.talk import Talk
 from agentlab.tools.tool import REPEATABLE, Permissions, Tool, ToolRegistry
 from agentlab.trace.journal import Address, Journal, NoJournal
 from agentlab.trace.recorder import Recorder
@@ -66,8 +69,12 @@ class Lab:
         Which calls are let through; default all.
     handler : object, optional
         Hears stream events (see ``agentlab.events.Handler``).
-    reflector, responder : optional
-        Who judges and who answers; default rule-based.
+    lm : str or Model, optional
+        A language model by name ("openai/gpt-4o-mini", "openai/NAME@http://127.0.0.1:8765/v1",
+        "recorded"), or connected; default: the agent's. None: nobody is asked.
+    reflector, responder : str or object, optional
+        Who judges and who answers: "rules" and "template", or "lm"; default: the model where there
+        is one.
     environment : Environment, optional
         Default: the one that the scenario names.
 
@@ -91,8 +98,9 @@ class Lab:
         workers: int = 1,
         permissions: Permissions | None = None,
         handler: object | None = None,
-        reflector: Reflector | None = None,
-        responder: Responder | None = None,
+        lm: str | Model | None = None,
+        reflector: str | Reflector | None = None,
+        responder: str | Responder | None = None,
         environment: Environment | None = None,
     ) -> None:
         if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
@@ -114,8 +122,9 @@ class Lab:
         self.workers = workers
         self.permissions = permissions or Permissions()
         self.handler = handler
-        self.reflector = reflector or RuleReflector()
-        self.responder = responder or TemplateResponder()
+        self.model: Model | None = lm if lm is None or not isinstance(lm, str) else connected(lm)
+        self.reflector: Reflector = _mind("reflector", reflector, self.model)
+        self.responder: Responder = _mind("responder", responder, self.model)
         self.executor: Executor = SimulatedExecutor()
         self.recorder = Recorder()
         self.journal: Journal = NoJournal()
@@ -261,6 +270,18 @@ class Lab:
             yield
         finally:
             self.emit("on_thinking_stage_end", stage)
+
+    # ---- asking a language model ----------------------------------------------------------
+
+    @contextmanager
+    def asking(
+        self, state: State, step_id: str = "", attempt: int = 0,
+        on_token: Callable[[str], None] | None = None,
+    ) -> Iterator[Talk]:  # fmt: skip
+        """Open a talk: LM calls made inside are recorded, and charged to the state afterwards."""
+        talk = Talk(self.model, state, self.recorder, self.journal, step_id, attempt)
+        with talk.open(on_token):
+            yield talk
 
     # ---- the one door to tools ------------------------------------------------------------
 
@@ -439,6 +460,30 @@ class Lab:
         """Make a whole call: start it, let its time pass, finish it."""
         state, under_way = self.begin_call(state, address, tool, arguments)
         return self.finish_call(advance(state, under_way.finishes), under_way, address)
+
+
+@lru_cache(maxsize=64)
+def connected(text: str) -> Model:
+    """Connect a model by name, once: the labs of a study share it (see ``agentlab.lm.connect``)."""
+    from agentlab.lm.connect import connect
+
+    return connect(text, recordings=find_recording)
+
+
+def _mind(kind: str, given: Any, model: Model | None) -> Any:
+    """Return the reflector or responder that a name stands for."""
+    rule = "rules" if kind == "reflector" else "template"
+    if given is None:
+        given = rule if model is None else "lm"
+    if not isinstance(given, str):
+        return given
+    if given not in (rule, "lm"):
+        raise UnknownNameError(kind, given, (rule, "lm"))
+    if given == "lm":
+        from agentlab.minds import LMReflector, LMResponder
+
+        return LMReflector() if kind == "reflector" else LMResponder()
+    return RuleReflector() if kind == "reflector" else TemplateResponder()
 
 
 def _with_rate(plan: FaultPlan, rate: float) -> FaultPlan:

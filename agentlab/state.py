@@ -154,7 +154,11 @@ class State(Value):
     visit: int = 0
     executions: int = 0
     tool_calls: int = 0
+    lm_calls: int = 0
     lm_tokens: int = 0
+    """In and out."""
+    parse_failures: int = 0
+    """Replies of a planner that were no plan."""
     submissions: int = 0
     plans: int = 0
 
@@ -170,6 +174,12 @@ class State(Value):
     under_way: vector_of(UnderWay) = Field(default_factory=pvector)  # type: ignore[valid-type]
     not_before: Map = Field(default_factory=pmap)
     """Step id to the simulated time before which its retry does not start."""
+
+    # language models
+    lm_requests: Map = Field(default_factory=pmap)
+    """Key of a request to how often the run made it."""
+    lm_prompts: Map = Field(default_factory=pmap)
+    """Key of a prompt to how often the run sent it, for the draws of LM faults."""
 
     # faults
     fault_plan: FaultPlan = FaultPlan()

@@ -1,9 +1,9 @@
 """An LM-free study, every trace stored: runs a second a process.
 
 ``reference × retry(1)`` on the chain suite at fault rate 0.1. The honest figure counts the runs
-that were asked for, without controls, over the wall time of ``study.run()`` (plan, run, pack,
-write, read back, frame) times the number of processes. Workers are started afresh each time, and
-that is in it. With controls each run brings a ceiling and a fault-free twin, and each scenario a
+that were asked for, without controls, over the time of ``study.run()`` (plan, run, pack, write,
+read back, frame) times the number of processes. Workers are started afresh each time, and that is
+in it. With controls each run brings a ceiling and a fault-free twin, and each scenario a
 floor; both ways of counting are shown.
 
 No clock can tell what two processes would have done on an idle machine: on a busy one, look at the

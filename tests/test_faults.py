@@ -460,6 +460,21 @@ def test_a_new_constraint_is_believed_when_it_is_announced(visibility):
     assert d.state.delivered[0].truth == {"budget": 60}
 
 
+@pytest.mark.parametrize(
+    ("persistence", "stands"), [("transient", (0, 0)), ("permanent", (1, 1)), ("until", (1, 0))]
+)
+@pytest.mark.parametrize("kind", ["world_change", "new_constraint"])
+def test_how_long_the_world_is_disturbed(kind, persistence, stands):
+    d = shop(targeted(kind, persistence, "silent", "buy"))
+    d.call("buy")
+    d.state = d.state.replace(fault_plan=FaultPlan())
+    for moment in (0.0, 60.0):
+        d.state = advance(d.state, moment)
+        d.call("buy")
+    d.call("look")  # it stands on its tool, not on this one
+    assert [r.fault.source for r in d.state.delivered] == ["target"] + ["standing"] * sum(stands)
+
+
 def test_a_rate_based_world_change_has_both_forms():
     seen = set()
     for seed in range(30):
@@ -526,6 +541,11 @@ def test_an_event_drawn_anew_into_the_past_happens_now():
     assert times[new] < 2 < times[old]
     state = advance(run.state.replace(seed=new), 5.0)
     assert [r.at for r in state.delivered] == [2.0]
+
+
+def test_time_does_not_go_back():
+    state = advance(shop().state, 5.0)
+    assert advance(state, 3.0).now == 5.0
 
 
 def test_events_happen_in_the_order_of_their_times():

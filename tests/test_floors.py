@@ -32,7 +32,7 @@ HOUSE = {
     "2 world": """
         clock randomness
         lm.serde lm.engine lm.door lm lm.scripted lm.misses lm.recording lm.faulty lm.endpoint
-        lm.connect
+        lm.connect lm.adapters
         tools.tool tools
         retrieval
         environments.base environments.blocksworld environments.blocks
@@ -41,13 +41,13 @@ HOUSE = {
         faults datasets
     """,
     "3 minds": """
-        planners.base planners.fixed planners.reference planners.search planners
+        planners.base planners.fixed planners.reference planners.search planners.structured planners
         strategies.base strategies.triggers strategies.scopes strategies.presets strategies
-        intents reflectors responders
+        intents reflectors responders minds
     """,
     "4 bench": """
         actions.base actions.aggregate actions.call_tool actions
-        executor lab
+        executor talk lab
     """,
     "5 loop": """
         nodes.base nodes.load_config nodes.planning nodes.plan_execution nodes.reflection

@@ -149,10 +149,10 @@ class Named(Search):
 
 
 def test_text_of_others_is_never_markup(tmp_path, monkeypatch):
-    def crash(cell, faults, labs, run=cells._run):
+    def crash(cell, *rest, run=cells._run):
         if cell.seed == 1 and cell.fault_rate:
             raise RuntimeError(f"</pre></td>{HOSTILE}")
-        return run(cell, faults, labs)
+        return run(cell, *rest)
 
     monkeypatch.setattr(cells, "_run", crash)
     suite = Suite(HOSTILE, [hostile_scenario(i) for i in range(3)])
@@ -168,7 +168,7 @@ def test_text_of_others_is_never_markup(tmp_path, monkeypatch):
 
 
 def test_crashed_runs_are_apart_and_noted(tmp_path, monkeypatch):
-    def crash(cell, faults, labs):
+    def crash(cell, *rest):
         raise RuntimeError("the machine is on fire")
 
     monkeypatch.setattr(cells, "_run", crash)

@@ -214,6 +214,13 @@ def test_every_run_ends_within_its_bounds_and_says_how(setup):
         whole = statuses <= {"completed", "skipped"}
         assert (state.task_plan.status == "completed") <= whole
         assert [s.step_index for s in state.task_plan.steps] == list(range(len(state.task_plan)))
+    for node, before, after in zip(run.visited, run.states[:-1], run.states[1:], strict=True):
+        ended = len(after.task_results) - len(before.task_results)
+        if node == "plan_execution":
+            left = before.task_plan.remaining and after.stopped_by is None
+            assert ended == 1 or (ended == 0 and not left)
+        elif node != "final_response":
+            assert ended == 0
     times = [s.now for s in run.states]
     assert times == sorted(times)
     assert [s.visit for s in run.states] == list(range(len(run.states)))

@@ -23,8 +23,17 @@ def final_response(state: State, lab: Bench) -> State:
     state = _closed(state, lab)
     state = state.replace(answer=plan_answer(state))
     responder = lab.responder if state.error is None else TemplateResponder()
-    text = responder.respond(state, lab)
-    lab.emit("on_token", text)
+    told: list[str] = []
+
+    def on_token(text: str) -> None:
+        told.append(text)
+        lab.emit("on_token", text)
+
+    with lab.asking(state, on_token=on_token) as talk:
+        text = responder.respond(state, lab)
+    state = talk.charged(state)
+    if not told:
+        lab.emit("on_token", text)
     lab.emit("on_complete", text, state.session_id)
     return state.replace(final_response=text, next_action="")
 

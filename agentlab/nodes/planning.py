@@ -8,7 +8,7 @@ from typing import Any
 from agentlab.bench import Bench
 from agentlab.calls import call_text
 from agentlab.decisions import ReplanAction, ReplanRecord, TriggerPoint
-from agentlab.errors import PlanError, PlanParseError
+from agentlab.errors import LMError, PlanError, PlanParseError
 from agentlab.nodes.base import node
 from agentlab.planners.base import FULL, INITIAL, REMAINING, PlanRequest
 from agentlab.plans.references import references
@@ -17,6 +17,9 @@ from agentlab.scenario import Goal
 from agentlab.state import EXECUTE_NEXT_TASK, FINAL_RESPONSE, REFLECT, State
 from agentlab.tools.tool import Effect
 from agentlab.values import digest
+
+PARSE_LIMIT = 2
+"""Replies that do not parse before there is no plan."""
 
 GUARD_LIMIT = 2
 """Replans that lead to the same plan in the same situation before the run is aborted."""
@@ -32,27 +35,50 @@ def planning(state: State, lab: Bench) -> State:
     request = plan_request(state, lab)
     with lab.stage("planning", "Planning" if request.scope == INITIAL else "Replanning"):
         lab.emit("on_thinking_content", "planning", "analysing the task and making a plan")
-        try:
-            with lab.recorder.span(
+        with (
+            lab.recorder.span(
                 "decision", "plan", visit=state.visit, now=state.now, input={"scope": request.scope}
-            ) as span:
-                made = _asked(request, lab)
+            ) as span,
+            lab.asking(state) as talk,
+        ):
+            made, unparsed = _asked(request, lab)
+            if isinstance(made, TaskPlan):
                 span.output = _shown(made)
-        except PlanError as e:
-            return _no_plan(state, lab, request, e)
-    state = state.replace(plans=state.plans + 1)
+            else:
+                span.error = f"{type(made).__name__}: {made}"
+            if unparsed:
+                span.attributes = {"parse_failures": unparsed}
+        state = talk.charged(state)
+    state = state.replace(
+        plans=state.plans + 1, parse_failures=state.parse_failures + len(unparsed)
+    )
+    if not isinstance(made, TaskPlan):
+        return _no_plan(state, lab, request, made)
     if request.scope == INITIAL:
         return _started(state, lab, made)
     return _replanned(state, lab, made, request.scope)
 
 
-def _asked(request: PlanRequest, lab: Bench) -> TaskPlan:
-    """Ask the planner; a reply that does not parse is asked for once more with the parse error."""
-    try:
-        return lab.planner.plan(request, lab)
-    except PlanParseError as e:
-        hint = f"the reply before was {e}"
-        return lab.planner.plan(replace(request, hints=(*request.hints, hint)), lab)
+def _asked(request: PlanRequest, lab: Bench) -> tuple[TaskPlan | PlanError | LMError, list[str]]:
+    """Ask the planner; a reply that does not parse is asked for once more with the parse error.
+
+    Returns
+    -------
+    tuple of TaskPlan or error, list of str
+        The plan or why there is none, and what was wrong with each reply that did not parse.
+    """
+    unparsed: list[str] = []
+    while True:
+        try:
+            return lab.planner.plan(request, lab), unparsed
+        except PlanParseError as e:
+            unparsed.append(str(e))
+            if len(unparsed) == PARSE_LIMIT:
+                return e, unparsed
+            hint = f"the reply before was {e}"
+            request = replace(request, hints=(*request.hints, hint))
+        except (PlanError, LMError) as e:
+            return e, unparsed
 
 
 def plan_request(state: State, lab: Bench) -> PlanRequest:
@@ -193,9 +219,8 @@ def _guarded(state: State, lab: Bench) -> State:
     )
 
 
-def _no_plan(state: State, lab: Bench, request: PlanRequest, error: PlanError) -> State:
+def _no_plan(state: State, lab: Bench, request: PlanRequest, error: PlanError | LMError) -> State:
     reason = str(error)
-    state = state.replace(plans=state.plans + 1)
     trigger = lab.strategy.triggered(TriggerPoint.PLANNING_FAILED, state)
     if trigger is not None and state.task_plan is not None:
         return state.replace(trigger=trigger, next_action=REFLECT)
@@ -204,6 +229,6 @@ def _no_plan(state: State, lab: Bench, request: PlanRequest, error: PlanError) -
         return state.replace(error=reason, stopped_by="no_plan", next_action=FINAL_RESPONSE)
     assert state.task_plan is not None
     plan = state.task_plan.replace(status=PlanStatus.FAILED)
-    if isinstance(error, PlanParseError):  # that there is no plan is no error, a bad reply is
+    if isinstance(error, (PlanParseError, LMError)):  # to have no plan is no error, a bad reply is
         state = state.replace(error=reason)
     return state.replace(task_plan=plan, stopped_by="no_plan", next_action=FINAL_RESPONSE)

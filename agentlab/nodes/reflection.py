@@ -32,7 +32,9 @@ def reflection(state: State, lab: Bench) -> State:
             f"{number[StepStatus.SKIPPED]} skipped"
         )
         lab.emit("on_thinking_content", "reflection", text)
-        decision = decide(state, lab)
+        with lab.asking(state) as talk:
+            decision = decide(state, lab)
+        state = talk.charged(state)
     lab.recorder.mark(
         "decision", decision.action.value, visit=state.visit, step_id=decision.step_id or "",
         now=state.now, input=_asked(state), output=_told(decision),

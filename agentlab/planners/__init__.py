@@ -10,6 +10,14 @@ for _module in ("fixed", "reference", "search"):
     import_module(f"agentlab.planners.{_module}")
 
 
+@PLANNERS.register("structured")
+def structured(program: str | None = None) -> Planner:
+    """Plans written by a language model as one JSON document; ``program``: a saved dspy program."""
+    from agentlab.planners.structured import Structured
+
+    return Structured(program)
+
+
 def get_planner(text: str) -> Planner:
     """Return the planner that ``name(arguments)`` stands for.
 

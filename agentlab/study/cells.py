@@ -6,9 +6,12 @@ import time
 import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from agentlab.lab import Lab
+from agentlab.lab import Lab, connected
+from agentlab.lm import Model
+from agentlab.lm.recording import Recording
 from agentlab.plans.task_plan import StepStatus
 from agentlab.run import Run
 from agentlab.scenario import FaultPlan, Scenario, Visibility
@@ -63,8 +66,9 @@ class Cell:
 
 
 def run_cells(
-    cells: Sequence[tuple[str, Cell]], faults: FaultPlan | None, with_traces: bool = True
-) -> list[CellResult]:
+    cells: Sequence[tuple[str, Cell]], faults: FaultPlan | None, with_traces: bool = True,
+    record: Path | None = None,
+) -> list[CellResult]:  # fmt: skip
     """Run cells one after the other; what crashes is a result too.
 
     Parameters
@@ -74,13 +78,16 @@ def run_cells(
         Instead of the scenarios' own.
     with_traces : bool
         Keep the spans.
+    record : Path, optional
+        See ``make_lab``.
     """
-    return list(_results(cells, faults, with_traces))
+    return list(_results(cells, faults, with_traces, record))
 
 
 def _results(
-    cells: Sequence[tuple[str, Cell]], faults: FaultPlan | None, with_traces: bool
-) -> Iterator[CellResult]:
+    cells: Sequence[tuple[str, Cell]], faults: FaultPlan | None, with_traces: bool,
+    record: Path | None,
+) -> Iterator[CellResult]:  # fmt: skip
     labs: dict[tuple[int, str], Lab] = {}
     for key, cell in cells:
         started = time.perf_counter()
@@ -89,7 +96,7 @@ def _results(
         status = "done"
         try:
             if cell.role == ARM:
-                run = _run(cell, faults, labs)
+                run = _run(cell, faults, labs, record)
                 measured = _measured(run)
                 canonical(measured)  # what is no JSON crashes this cell and not its whole batch
                 row |= measured
@@ -117,6 +124,7 @@ def _identity(cell: Cell) -> dict[str, Json]:
         "planner": None if arm is None else arm.planner_name,
         "strategy": None if arm is None else arm.strategy_name,
         "workers": None if arm is None else arm.workers,
+        "lm": None if arm is None else arm.lm,
         "scenario": scenario.id,
         "environment": scenario.environment,
         "difficulty": scenario.difficulty,
@@ -126,22 +134,36 @@ def _identity(cell: Cell) -> dict[str, Json]:
     }
 
 
-def make_lab(cell: Cell, faults: FaultPlan | None) -> Lab:
-    """Return the lab of an arm's cell."""
+def make_lab(cell: Cell, faults: FaultPlan | None, record: Path | None = None) -> Lab:
+    """Return the lab of an arm's cell.
+
+    Parameters
+    ----------
+    cell : Cell
+    faults : FaultPlan or None
+    record : Path, optional
+        Serve the model's calls from this recording, and write there those it does not have.
+    """
     assert cell.arm is not None
+    model: str | Model | None = cell.arm.lm
+    if model is not None and record is not None:
+        model = connected(model).recorded(Recording(record, "replay_or_call"))
     return Lab(
         cell.scenario, planner=cell.arm.planner, strategy=cell.arm.strategy, seed=cell.seed,
         fault_rate=cell.fault_rate, faults=faults, workers=cell.arm.workers,
+        lm=model, reflector=cell.arm.reflector, responder=cell.arm.responder,
     )  # fmt: skip
 
 
-def _run(cell: Cell, faults: FaultPlan | None, labs: dict[tuple[int, str], Lab]) -> Run:
+def _run(
+    cell: Cell, faults: FaultPlan | None, labs: dict[tuple[int, str], Lab], record: Path | None
+) -> Run:
     """Run an arm's cell; labs that differ in nothing but seed and rate share what they can."""
     assert cell.arm is not None
     like = (id(cell.scenario), cell.arm.label)
     lab = labs.get(like)
     if lab is None:
-        lab = labs[like] = make_lab(cell, faults)
+        lab = labs[like] = make_lab(cell, faults, record)
     plan = lab.faults if lab.faults.rate == cell.fault_rate else lab.faults.replace(
         rate=cell.fault_rate
     )  # fmt: skip
@@ -170,7 +192,9 @@ def _measured(run: Run) -> dict[str, Json]:
         "failed_executions": failed,
         "retries": sum(n - 1 for n in state.attempts.values()),
         "tool_calls": state.tool_calls,
+        "lm_calls": state.lm_calls,
         "lm_tokens": state.lm_tokens,
+        "parse_failures": state.parse_failures,
         "sim_seconds": state.now,
         "visits": len(run.visited),
         "faults_delivered": len(state.delivered),

@@ -11,7 +11,7 @@ from agentlab.study.stats import holm, paired_comparison
 if TYPE_CHECKING:
     import pandas as pd
 
-FACTORS = ("workflow", "planner", "strategy", "workers")
+FACTORS = ("workflow", "planner", "strategy", "workers", "lm")
 ALPHA = 0.05
 
 
@@ -79,10 +79,11 @@ def compare(
 def _compared(
     runs: pd.DataFrame, metric: str, by: str, a: str, b: str, seed: int
 ) -> dict[str, Any]:
-    others = [f for f in FACTORS if f != by and by != "arm"]
+    others = [f for f in FACTORS if f in runs and f != by and by != "arm"]
     cells = ["scenario", "fault_rate", *others]
     values = runs.assign(_value=runs[metric].astype("float64"), _level=runs[by].astype(str))
     values = values[values["_level"].isin([a, b])]
+    values[others] = values[others].astype("object").fillna("none")  # arms without an LM pair too
     wide = values.pivot_table(
         index=cells, columns="_level", values="_value", aggfunc="mean", dropna=False, observed=True
     )

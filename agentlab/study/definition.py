@@ -50,6 +50,9 @@ and ``silent`` are the same draws of missing, empty and wrong results; of silent
 not told."""
 
 
+MINDS = ("lm", "reflector", "responder")
+
+
 @dataclass(frozen=True)
 class Definition:
     """What a study is made of, as text and numbers.
@@ -61,7 +64,7 @@ class Definition:
     planner : tuple of str
         Empty: "search" and "reference(noise=0.2)"; "reference" for "search" where the world offers
         nothing to search.
-    strategy, workflow, workers : tuple
+    strategy, workflow, workers, lm, reflector, responder : tuple
         The other axes of the grid.
     fault_rate : tuple of float
     seeds : int or tuple of int
@@ -80,6 +83,9 @@ class Definition:
     seeds: int | tuple[int, ...] = 5
     faults: str | FaultPlan = "scenario"
     out: str | None = None
+    lm: tuple[str, ...] = ()
+    reflector: tuple[str, ...] = ()
+    responder: tuple[str, ...] = ()
 
     @property
     def folder(self) -> Path:
@@ -89,7 +95,9 @@ class Definition:
         path = self.suite.endswith(".jsonl")
         return Path("results") / (Path(self.suite).stem if path else self.suite.replace("/", "-"))
 
-    def study(self, *, limit: int | None = None, controls: bool = True) -> Study:
+    def study(
+        self, *, limit: int | None = None, controls: bool = True, record: str | None = None
+    ) -> Study:
         """Build the study.
 
         Parameters
@@ -98,6 +106,8 @@ class Definition:
             Take this many scenarios (see ``spread``).
         controls : bool
             Add floor, ceiling and fault-free twins.
+        record : str, optional
+            File of recorded LM calls (see ``Study``).
 
         Raises
         ------
@@ -108,6 +118,7 @@ class Definition:
         arms = grid(
             planner=self.planner or default_planners(suite), strategy=self.strategy,
             workflow=self.workflow, workers=self.workers,
+            **{k: v for k in MINDS if (v := getattr(self, k))},
         )  # fmt: skip
         return Study(
             arms,
@@ -117,6 +128,7 @@ class Definition:
             faults=fault_plan(self.faults),
             out=self.folder,
             controls=controls,
+            record=record,
         )
 
     def replace(self, **changes: Any) -> Definition:
@@ -260,7 +272,7 @@ def _value(path: Path, key: str, value: Any) -> Any:
         if not isinstance(value, str) or not value:
             raise refuse("text")
         return value
-    if key in ("planner", "strategy", "workflow"):
+    if key in ("planner", "strategy", "workflow", "lm", "reflector", "responder"):
         if not listed or not all(isinstance(v, str) for v in listed):
             raise refuse("a name or a list of names")
         return tuple(listed)
@@ -300,7 +312,7 @@ def command(study: Study) -> str | None:
     """
     axes: dict[str, list[Any]] = {
         name: list(dict.fromkeys(getattr(arm, name) for arm in study.arms))
-        for name in ("planner", "strategy", "workflow", "workers")
+        for name in ("planner", "strategy", "workflow", "workers", *MINDS)
     }
     preset = next((n for n, plan in PRESETS.items() if plan == study.faults), None)
     limit = _limit(study.suite)
@@ -309,6 +321,7 @@ def command(study: Study) -> str | None:
         and len(study.arms) == prod(len(values) for values in axes.values())
         and axes["workflow"] == ["autonomous"]
         and len(axes["workers"]) == 1
+        and all(len(axes[name]) == 1 or None not in axes[name] for name in MINDS)
         and study.seeds == tuple(range(len(study.seeds)))
         and preset is not None
         and limit is not None
@@ -318,6 +331,8 @@ def command(study: Study) -> str | None:
     words = ["agentlab", "eval", study.suite.name]
     for name in ("planner", "strategy"):
         words += [word for value in axes[name] for word in (f"--{name}", value)]
+    for name in MINDS:
+        words += [word for value in axes[name] if value for word in (f"--{name}", value)]
     words += ["--fault-rate", ",".join(f"{rate:g}" for rate in study.fault_rates)]
     words += ["--seeds", str(len(study.seeds))]
     words += ["--faults", str(preset)] if study.faults is not None else []

@@ -14,11 +14,12 @@ if TYPE_CHECKING:
     import pandas as pd
 
 RUNS = (
-    "cell", "arm", "workflow", "planner", "strategy", "workers", "scenario", "environment",
+    "cell", "arm", "workflow", "planner", "strategy", "workers", "lm", "scenario", "environment",
     "difficulty", "cluster", "fault_rate", "seed", "status", "success", "floor", "ceiling",
     "ceiling_found_by", "ceiling_seconds", "twin_success", "twin_sim_seconds", "recovered",
     "stopped_by", "error", "reasons", "answer", "replans", "plans", "plan_steps", "executions",
-    "failed_executions", "retries", "tool_calls", "lm_tokens", "sim_seconds", "wall_seconds",
+    "failed_executions", "retries", "tool_calls", "lm_calls", "lm_tokens", "parse_failures",
+    "sim_seconds", "wall_seconds",
     "visits", "faults_delivered", "faults_silent", "changed_state", "asked",
 )  # fmt: skip
 """Columns of the ``runs`` frame.

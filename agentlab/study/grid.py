@@ -8,6 +8,7 @@ from itertools import product
 from typing import Any
 
 from agentlab.errors import AgentLabError, StudyError, suggest
+from agentlab.lab import Lab
 from agentlab.planners import get_planner
 from agentlab.planners.base import Planner
 from agentlab.strategies import Strategy, get_strategy
@@ -27,12 +28,19 @@ class Arm:
     workflow : str
     workers : int
         Steps that may be under way at once, at least 1.
+    lm : str, optional
+        Name of a language model (see ``Lab``).
+    reflector, responder : str, optional
+        "rules" and "template", or "lm"; default: the model where there is one.
     """
 
     planner: str | Planner = "search"
     strategy: str | Strategy = "never"
     workflow: str = "autonomous"
     workers: int = 1
+    lm: str | None = None
+    reflector: str | None = None
+    responder: str | None = None
 
     @property
     def named(self) -> bool:
@@ -57,6 +65,9 @@ class Arm:
         parts = [self.planner_name, self.strategy_name]
         parts += [self.workflow] if self.workflow != "autonomous" else []
         parts += [f"workers={self.workers}"] if self.workers != 1 else []
+        parts += [] if self.lm is None else [self.lm.partition("@")[0]]
+        given = {"reflector": self.reflector, "responder": self.responder}
+        parts += [f"{k}={v}" for k, v in given.items() if v is not None]
         return " × ".join(parts)
 
     def to_json(self) -> dict[str, Json]:
@@ -107,7 +118,8 @@ def grid(**axes: Any) -> tuple[Arm, ...]:
     Parameters
     ----------
     **axes
-        ``planner``, ``strategy``, ``workflow``, ``workers``: a value or a list of values.
+        ``planner``, ``strategy``, ``workflow``, ``workers``, ``lm``, ``reflector``, ``responder``:
+        a value or a list of values.
 
     Returns
     -------
@@ -136,6 +148,15 @@ def grid(**axes: Any) -> tuple[Arm, ...]:
     return check_arms(arms)
 
 
+def _check_minds(arm: Arm, planner: Planner) -> None:
+    """Refuse an arm that would ask a language model it does not have; connect the one it has."""
+    asks = [k for k in ("reflector", "responder") if getattr(arm, k) == "lm"]
+    asks += ["planner"] if getattr(planner, "needs_model", False) else []
+    if asks and arm.lm is None:
+        raise StudyError(f"its {asks[-1]} asks a language model: name one, e.g. lm='recorded'")
+    Lab(lm=arm.lm, planner=planner, reflector=arm.reflector, responder=arm.responder)
+
+
 def _listed(value: Any) -> list[Any]:
     return list(value) if isinstance(value, (list, tuple, set)) else [value]
 
@@ -155,10 +176,10 @@ def check_arms(arms: Iterable[Arm]) -> tuple[Arm, ...]:
         if not isinstance(arm, Arm):
             raise StudyError(f"expected arms made by agentlab.grid(...), got {arm!r}")
         try:
-            if isinstance(arm.planner, str):
-                get_planner(arm.planner)
-            elif not isinstance(arm.planner, Planner):
+            planner = get_planner(arm.planner) if isinstance(arm.planner, str) else arm.planner
+            if not isinstance(planner, Planner):
                 raise StudyError(f"planner {arm.planner!r} has no method plan(request, bench)")
+            _check_minds(arm, planner)
             if isinstance(arm.strategy, str):
                 get_strategy(arm.strategy)
             get_workflow(arm.workflow)

@@ -62,6 +62,8 @@ class Study:
         Add floor, ceiling and fault-free twin cells.
     traces : bool
         Keep every span.
+    record : str or Path, optional
+        Serve language models from this recording, and write there the calls it does not have.
 
     Raises
     ------
@@ -80,6 +82,7 @@ class Study:
         out: str | Path | None = None,
         controls: bool = True,
         traces: bool = True,
+        record: str | Path | None = None,
     ) -> None:
         self.arms = check_arms([arms] if isinstance(arms, Arm) else arms)
         self.suite = _suite(suite)
@@ -88,6 +91,7 @@ class Study:
         self.faults = faults
         self.controls = controls
         self.traces = traces
+        self.record = Path(record) if record is not None else None
         self.out = Path(out) if out is not None else Path(tempfile.mkdtemp(prefix="agentlab-"))
         self._frames: dict[str, pd.DataFrame] = {}
 
@@ -194,7 +198,7 @@ class Study:
         pace = _Pace(processes)
         if processes == 1 or len(todo) < 2:
             for batch in pace.batches(todo):
-                results = run_cells(batch, self.faults, self.traces)
+                results = run_cells(batch, self.faults, self.traces, self.record)
                 pace.learn(results)
                 yield results
             return
@@ -209,7 +213,9 @@ class Study:
         except ValueError as e:
             raise ConfigError(f"backend {backend!r}: {e}") from e
         tasks = (
-            delayed(_worker)(_Path(sys.path), batch, self.faults, self.traces, worlds, parent)
+            delayed(_worker)(
+                _Path(sys.path), batch, self.faults, self.traces, self.record, worlds, parent
+            )
             for batch in pace.batches(todo)
         )
         outputs = pool(tasks)
@@ -476,7 +482,7 @@ def _extend_path(path: list[str]) -> list[str]:
 
 def _worker(
     path: list[str], batch: Sequence[tuple[str, Cell]], faults: FaultPlan | None, traces: bool,
-    worlds: list[Any], parent: int | None,
+    record: Path | None, worlds: list[Any], parent: int | None,
 ) -> list[CellResult]:  # fmt: skip
     from agentlab.environments import register_environment
 
@@ -484,7 +490,7 @@ def _worker(
         _end_with(parent)
     for world in worlds:
         register_environment(world)
-    return run_cells(batch, faults, traces)
+    return run_cells(batch, faults, traces, record)
 
 
 @lru_cache(maxsize=1)

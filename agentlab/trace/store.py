@@ -184,6 +184,8 @@ class Store:
                 hint = f"cannot be written ({text}); choose a folder you may write to"
             elif "locked" in text or "busy" in text:
                 hint = "another process is writing to it; wait for it or choose another folder"
+            elif "UNIQUE" in text:
+                hint = "another process has written the same; start again to go on with the rest"
             elif isinstance(e, sqlite3.DatabaseError) and "not a database" in text:
                 raise StoreError(f"{self.path}: no SQLite file") from e
             elif "I/O" in text:

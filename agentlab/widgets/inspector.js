@@ -105,9 +105,11 @@ function render({ model, el }) {
   const lasting = select("persistence", "How long the fault stands");
   const silent = make("input", "agentlab-silent");
   silent.type = "checkbox";
-  const silentLabel = make("label", "agentlab-tick", "silent", "No error comes back: the result is false");
+  const falseResult = "No error comes back: the result is false";
+  const silentLabel = make("label", "agentlab-tick", "silent", falseResult);
   silentLabel.prepend(silent);
-  const inject = button("inject", "Inject fault", "From here on, calls of this tool meet this fault", () =>
+  const fromHere = "From here on, calls of this tool meet this fault";
+  const inject = button("inject", "Inject fault", fromHere, () =>
     act("inject", {
       kind: kind.value,
       tool: tool.value,
@@ -116,9 +118,14 @@ function render({ model, el }) {
     }),
   );
   const targets = make("span", "agentlab-targets");
-  const clear = button("clear", "Clear", "Aim no fault at a tool any more", () => act("clear_faults"));
+  const clear = button("clear", "Clear", "Aim no fault at a tool any more", () =>
+    act("clear_faults"),
+  );
   const faults = make("div", "agentlab-bar-tools agentlab-faults");
-  faults.append(group("", inject, kind, make("span", "agentlab-word", "on"), tool, lasting, silentLabel), group("", targets, clear));
+  faults.append(
+    group("", inject, kind, make("span", "agentlab-word", "on"), tool, lasting, silentLabel),
+    group("", targets, clear),
+  );
 
   const message = make("p", "agentlab-message-line");
   message.setAttribute("role", "status");
@@ -137,7 +144,11 @@ function render({ model, el }) {
   };
   slider.addEventListener("input", () => look(slider.valueAsNumber));
   const time = make("div", "agentlab-time");
-  time.append(group("agentlab-moves", back, slider, forth), place, group("agentlab-done", progress, settled));
+  time.append(
+    group("agentlab-moves", back, slider, forth),
+    place,
+    group("agentlab-done", progress, settled),
+  );
 
   const graph = make("div", "agentlab-graph");
   const tabs = make("div", "agentlab-tabs");
@@ -165,9 +176,14 @@ function render({ model, el }) {
     dirty = true;
     draw();
   });
-  const check = button("check", "Check", "Say what is wrong with the plan", () => act("check_plan", { text: text.value }));
-  const apply = button("apply", "Apply", "Go on with this plan", () => act("apply_plan", { text: text.value }));
-  const forkPlan = button("fork-plan", "Fork with this plan", "A new run from the visit that is looked at", () =>
+  const check = button("check", "Check", "Say what is wrong with the plan", () =>
+    act("check_plan", { text: text.value }),
+  );
+  const apply = button("apply", "Apply", "Go on with this plan", () =>
+    act("apply_plan", { text: text.value }),
+  );
+  const fromLooked = "A new run from the visit that is looked at";
+  const forkPlan = button("fork-plan", "Fork with this plan", fromLooked, () =>
     act("fork_plan", { text: text.value }),
   );
   const reset = button("reset", "Reset", "Drop what was edited", () => {
@@ -179,8 +195,14 @@ function render({ model, el }) {
   const tools = make("div", "agentlab-bar-tools");
   tools.append(group("", check, apply, forkPlan, reset), note);
   panels.plan.append(
-    make("p", "agentlab-quiet", "What remains of the plan. Steps that are settled stay; others may depend on them by id."),
-    text, tools, problems,
+    make(
+      "p",
+      "agentlab-quiet",
+      "What remains of the plan. Steps that are settled stay; others may depend on them by id.",
+    ),
+    text,
+    tools,
+    problems,
   );
 
   // ---- showing
@@ -223,7 +245,8 @@ function render({ model, el }) {
     place.textContent = `visit ${view.at} of ${view.last}, ${view.place}`;
     progress.max = Math.max(view.steps, 1);
     progress.value = view.settled;
-    settled.textContent = view.steps ? `${view.settled} of ${view.steps} steps settled` : "no plan yet";
+    const counted = `${view.settled} of ${view.steps} steps settled`;
+    settled.textContent = view.steps ? counted : "no plan yet";
 
     edit(view.editor, past);
     el.classList.toggle("agentlab-running", view.running);
@@ -245,7 +268,8 @@ function render({ model, el }) {
     check.disabled = forkPlan.disabled = !ready;
     apply.disabled = !ready || past;
     reset.disabled = !dirty;
-    note.textContent = !dirty ? "" : base === now ? "edited, not taken yet" : "edited; the plan has changed since you began";
+    const moved = base === now ? "edited, not taken yet" : "edited; the plan has changed since";
+    note.textContent = dirty ? moved : "";
     problems.replaceChildren(...editor.errors.map((e) => make("li", "", e)));
   }
 

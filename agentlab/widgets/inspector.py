@@ -87,9 +87,12 @@ class Inspector(anywidget.AnyWidget):
 
     def _repr_mimebundle_(self, **options: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the live form, and the static one for viewers without widgets."""
-        static = {"text/plain": repr(self.run), "text/html": html.run_html(self.run)}
+        static = {"text/plain": repr(self), "text/html": html.run_html(self.run)}
         data, metadata = self.live_form()
         return {**static, **data}, metadata
+
+    def __repr__(self) -> str:
+        return f"<inspector of run {self.run.run_id}>"
 
     # ---- what a person does ---------------------------------------------------------------
 
@@ -114,8 +117,9 @@ class Inspector(anywidget.AnyWidget):
         self._message = {"kind": kind, "text": clean(text)}
 
     def _do_step(self) -> None:
-        self._at = self._goal = None
+        self._goal = None
         visit = self.run.step()
+        self._at = None
         self._say(f"{visit.node}: {_happened(visit) or 'done'}")
 
     def _do_run(self, node: str = END) -> None:

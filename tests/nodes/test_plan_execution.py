@@ -133,6 +133,16 @@ def test_with_workers_the_strategy_is_asked_about_every_step_that_ended(notes, s
         assert sorted(asked) == ["a", "b", "c"]
 
 
+def test_a_step_that_is_settled_at_once_is_the_step_of_its_visit(notes, step):
+    bad = {"y": "${a.gone}"}
+    run = notes.start([step("a"), step("b", parameters=bad), step("c", parameters=bad), step("d")],
+                      strategy="never", workers=3)  # fmt: skip
+    run.run_until("plan_execution")
+    for ended in range(1, 5):
+        run.step()
+        assert len(run.state.task_results) == ended
+
+
 def test_a_step_settled_at_once_beside_another_under_way_is_asked_about(notes, step):
     slow = notes.tool("slow", seconds=9.0)
     plan = [
@@ -221,7 +231,7 @@ def test_a_skippable_failure_does_not_stop_the_plan(notes, step):
 
 
 def test_after_the_limit_what_is_under_way_still_ends(notes, step):
-    run = notes.start([step("a"), step("b"), step("c")], workers=2)
+    run = notes.start([step("a"), step("b"), step("c")], workers=3)
     run.edit(max_task_iterations=2)
     run.finish()
     assert statuses(run) == {"a": "completed", "b": "completed", "c": "pending"}

@@ -142,6 +142,12 @@ def test_it_finds_the_quickest_way_and_of_equals_the_shortest(seed):
     assert (spent, len(way)) == ways[0]
 
 
+def test_of_two_ways_that_take_as_long_the_one_with_fewer_calls():
+    roads = {"start": {"a": 1.0, "c": 3.0}, "a": {"b": 1.0}, "b": {"goal": 2.0}, "c": {"goal": 1.0}}
+    found = shortest_plan(Roads(), al.Goal(), {"at": "start", "roads": roads})
+    assert [call.arguments["to"] for call, _ in found] == ["c", "goal"]
+
+
 def test_no_way_is_no_plan():
     world = {"at": "start", "roads": {"start": {"a": 1.0}, "a": {"start": 1.0}}}
     assert shortest_plan(Roads(), al.Goal(), world) is None

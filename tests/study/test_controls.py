@@ -89,6 +89,18 @@ def test_only_search_loses_no_time_before_a_deadline(three):
     assert (late.success, late.found_by) == (False, "search")
 
 
+def test_what_took_effect_counts_whatever_was_told(three):
+    """A timeout after the commit: the stage is done, and who asks again loses time."""
+    scenario, stages = three
+    faults = [
+        broken("advance", stages[1], persistence="transient", kind="timeout_after_commit"),
+        broken("advance_slowly", stages[1]),
+    ]
+    goal = scenario.goal.replace(deadline=1.0 + 30.0 + 1.0)
+    found = top(scenario.replace(goal=goal), *faults)
+    assert (found.success, found.seconds, found.found_by) == (True, 32.0, "search")
+
+
 def test_an_outage_of_one_tool_is_gone_round_and_of_both_is_the_end(three):
     scenario, _ = three
     for_ever = al.FaultPlan(outages=[Outage(name=t, tool=t) for t in TOOLS])

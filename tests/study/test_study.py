@@ -371,6 +371,20 @@ def test_ctrl_c_keeps_what_was_finished(tmp_path, processes):
     assert ran == 39 - len(kept)
 
 
+def test_two_processes_in_one_folder_write_no_cell_twice(tmp_path):
+    others: list[int] = []
+
+    def overtaken(done: int, total: int, rate: float) -> None:
+        if not others:
+            others.append(finished(tmp_path)[1])  # another process runs all that is left
+
+    with pytest.raises(StoreWriteError, match="another process has written the same; start again"):
+        study(tmp_path).run(processes=1, progress=overtaken)
+    with Store(tmp_path, read_only=True) as store:
+        assert len(store._select("SELECT cell FROM cells")) == len(store.cells()) == 39
+    assert finished(tmp_path)[1] == 0
+
+
 def test_a_read_only_place_is_one_clear_error(tmp_path):
     (tmp_path / "file").write_text("x")
     with pytest.raises(StoreWriteError, match="choose a folder you may write to"):

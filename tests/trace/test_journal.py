@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 import agentlab as al
 from agentlab.errors import ReplayError
+from agentlab.planners.search import Search
 from agentlab.state import State
 from agentlab.tools.tool import Tool
 from agentlab.trace.journal import Address, Entry, MemoryJournal, NoJournal, ReplayJournal
@@ -158,6 +159,16 @@ def test_a_finished_call_with_other_arguments_is_not_taken_for_this_one():
     with pytest.raises(ReplayError, match="with other arguments"):
         seam.call("read")
     assert seam.seen == []
+
+
+def test_a_replay_in_which_a_node_now_raises_says_where(chain, monkeypatch):
+    run = al.autonomous.start(al.Lab(chain(), planner="search", strategy="never"))
+    run.finish()
+    assert run.replay().identical
+    monkeypatch.setattr(Search, "plan", lambda *arguments: 1 / 0)
+    report = run.replay()
+    assert report.divergence == "visit 1: now raises ZeroDivisionError: division by zero"
+    assert (report.identical, report.matched, report.visits) == (False, 1, len(run.visited))
 
 
 def test_calls_into_a_simulated_world_are_not_written_down(chain):

@@ -142,7 +142,7 @@ def test_the_trace_of_an_earlier_attempt_is_not_that_of_the_latest(tmp_path):
 def test_a_batch_is_written_whole_or_not_at_all(tmp_path):
     with Store(tmp_path) as store:
         store.add_cells([cell("a")])
-        with pytest.raises(StoreWriteError, match="UNIQUE"):
+        with pytest.raises(StoreWriteError, match="another process has written the same"):
             store.add_cells([cell("b"), cell("a")])  # a cell is never written twice
         with pytest.raises(ValueError, match="JSON compliant"):
             store.add_cells([cell("c"), cell("d", row={"x": float("nan")})])

@@ -1,0 +1,169 @@
+"""How minds talk to a model: instructions, labelled inputs, and one output that is the whole reply.
+
+``DocumentAdapter`` asks for one JSON document of a given schema. An endpoint that takes a schema is
+sent it and the prompt does not repeat it; elsewhere it stands in the prompt. The reply is read
+strictly: a fence around it is taken off, but nothing is repaired, since a repaired reply would hide
+that the model did not do what it was asked. ``TextAdapter`` asks for plain text, so that tokens can
+be shown as they come.
+
+dspy's own adapters wrap every output in a field of its own and send two messages to say so; with a
+model that reads some hundred tokens a second that is most of the waiting.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from agentlab.lm.serde import load_dspy
+from agentlab.values import Json
+
+dspy: Any = load_dspy()
+
+_FENCE = re.compile(r"\A\s*```(?:json)?\s*\n(.*?)\n?\s*```\s*\Z", re.DOTALL)
+
+
+class TextAdapter(dspy.Adapter):  # type: ignore[misc]
+    """Instructions as the system message, labelled inputs as the user's, the reply as it is."""
+
+    def format_field_description(self, signature: Any) -> str:
+        """Return what the inputs are."""
+        lines = [f"- {name}: {_said(field)}" for name, field in signature.input_fields.items()]
+        return "You are given:\n" + "\n".join(lines)
+
+    def format_field_structure(self, signature: Any) -> str:
+        """Return how the reply must look."""
+        return "Reply with the text alone."
+
+    def format_task_description(self, signature: Any) -> str:
+        """Return the instructions."""
+        return str(signature.instructions)
+
+    def format_system_message(self, signature: Any) -> str:
+        """Return instructions, inputs, form of the reply."""
+        parts = (
+            self.format_task_description(signature),
+            self.format_field_description(signature),
+            self.format_field_structure(signature),
+        )
+        return "\n\n".join(part.strip() for part in parts)
+
+    def format_user_message_content(
+        self, signature: Any, inputs: dict[str, Any], prefix: str = "", suffix: str = "",
+        main_request: bool = False,
+    ) -> str:  # fmt: skip
+        """Return the inputs, each under its name."""
+        parts = [f"## {name}\n{inputs[name]}" for name in signature.input_fields if name in inputs]
+        return "\n\n".join([prefix, *parts, suffix]).strip()
+
+    def format_assistant_message_content(
+        self, signature: Any, outputs: dict[str, Any], missing_field_message: str | None = None
+    ) -> str:
+        """Return the reply of a demonstration."""
+        [name] = signature.output_fields
+        value = outputs.get(name, missing_field_message)
+        return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+    def parse(self, signature: Any, completion: str) -> dict[str, Any]:
+        """Return the reply as the one output."""
+        [name] = signature.output_fields
+        return {name: completion.strip()}
+
+
+class DocumentAdapter(TextAdapter):
+    """Asks for one JSON document of a schema.
+
+    Parameters
+    ----------
+    schema : dict
+        JSON Schema of the reply.
+    name : str
+        What the document is called ("plan").
+    """
+
+    def __init__(self, schema: dict[str, Any], name: str) -> None:
+        super().__init__()
+        self.schema, self.name = schema, name
+        self._sent = False
+
+    def __call__(
+        self, lm: Any, lm_kwargs: dict[str, Any], signature: Any, demos: list[Any],
+        inputs: dict[str, Any],
+    ) -> list[dict[str, Any]]:  # fmt: skip
+        """Send the schema where the endpoint takes one, and ask."""
+        self._sent = bool(lm.supports_response_schema)
+        if self._sent:
+            lm_kwargs["response_format"] = {
+                "type": "json_schema",
+                "json_schema": {"name": self.name, "schema": self.schema, "strict": True},
+            }
+        elif "response_format" in lm.supported_params:
+            lm_kwargs["response_format"] = {"type": "json_object"}
+        answers: list[dict[str, Any]] = super().__call__(lm, lm_kwargs, signature, demos, inputs)
+        return answers
+
+    def format_field_structure(self, signature: Any) -> str:
+        """Return how the reply must look, with the schema where it is not sent beside."""
+        text = f"Reply with one JSON document, the {self.name}, and nothing else."
+        if self._sent:
+            return text
+        return f"{text} It must fit this JSON Schema:\n{json.dumps(self.schema)}"
+
+    def parse(self, signature: Any, completion: str) -> dict[str, Any]:
+        """Return the document.
+
+        Raises
+        ------
+        dspy.AdapterParseError
+            The reply is no JSON document.
+        """
+        [name] = signature.output_fields
+        fenced = _FENCE.match(completion)
+        text = fenced.group(1) if fenced else completion
+        try:
+            return {name: document(text)}
+        except ValueError as e:
+            raise dspy.utils.exceptions.AdapterParseError(
+                adapter_name=type(self).__name__,
+                signature=signature,
+                lm_response=completion,
+                message=f"the reply is no JSON document: {e}",
+            ) from e
+
+
+def document(text: str) -> Json:
+    """Parse a JSON document strictly: no NaN, nothing after it.
+
+    Raises
+    ------
+    ValueError
+        Says where it ends to be JSON.
+    """
+
+    def refuse(constant: str) -> Any:
+        raise ValueError(f"{constant} is no JSON")
+
+    return json.loads(text, parse_constant=refuse)
+
+
+def _said(field: Any) -> str:
+    extra = field.json_schema_extra or {}
+    return str(extra.get("desc", "")).strip() or "an input"
+
+
+def signature(name: str, instructions: str, inputs: dict[str, str], output: str) -> Any:
+    """Return a dspy signature of text inputs and one output.
+
+    Parameters
+    ----------
+    name : str
+    instructions : str
+    inputs : dict
+        Name to what it is.
+    output : str
+        Name of the output.
+    """
+    fields: dict[str, Any] = {n: (str, dspy.InputField(desc=d)) for n, d in inputs.items()}
+    fields[output] = (Any, dspy.OutputField())
+    return dspy.make_signature(fields, instructions.strip(), name)

@@ -1,0 +1,225 @@
+"""The LM-backed reflector, responder and decider, each a dspy module behind the call of its rule.
+
+Every one falls back to its rule when the model's reply does not parse twice or does not come: a run
+never ends without a decision or an answer. The fallback is in what it returns (``analysis``,
+``reasoning``), never hidden.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from agentlab.bench import Bench
+from agentlab.decisions import ReflectionResult, ReplanAction, ReplanDecision, Trigger
+from agentlab.errors import LMError
+from agentlab.lm import lm_errors
+from agentlab.lm.adapters import DocumentAdapter, TextAdapter, signature
+from agentlab.lm.serde import load_dspy
+from agentlab.plans.task_plan import StepStatus
+from agentlab.reflectors import RuleReflector
+from agentlab.responders import REASONS, TemplateResponder
+from agentlab.state import State
+from agentlab.values import Json, canonical
+
+dspy: Any = load_dspy()
+
+TEXT = {"type": "string", "maxLength": 400}
+LIST = {"type": "array", "maxItems": 4, "items": {"type": "string", "maxLength": 200}}
+
+
+class DocumentProgram(dspy.Module):  # type: ignore[misc]
+    """A dspy module whose reply is one JSON document.
+
+    Parameters
+    ----------
+    name : str
+        What the document is called.
+    schema : dict
+        JSON Schema of it.
+    instructions : str
+    inputs : dict
+        Name to what it is.
+    """
+
+    def __init__(
+        self, name: str, schema: dict[str, Any], instructions: str, inputs: dict[str, str]
+    ) -> None:
+        super().__init__()
+        self.name, self.schema = name, schema
+        self.write = dspy.Predict(signature(f"Write_{name}", instructions, inputs, name))
+
+    def forward(self, **inputs: str) -> Any:
+        """Return a prediction with the document under its name."""
+        with dspy.context(adapter=DocumentAdapter(self.schema, self.name)):
+            return self.write(**inputs)
+
+
+class TextProgram(dspy.Module):  # type: ignore[misc]
+    """A dspy module whose reply is plain text, so that its tokens can be shown as they come."""
+
+    def __init__(self, instructions: str, inputs: dict[str, str]) -> None:
+        super().__init__()
+        self.write = dspy.Predict(signature("WriteText", instructions, inputs, "text"))
+
+    def forward(self, **inputs: str) -> Any:
+        """Return a prediction with ``text``."""
+        with dspy.context(adapter=TextAdapter()):
+            return self.write(**inputs)
+
+
+def asked_twice(
+    program: Callable[..., Any], name: str, read: Callable[[Json], Any], **inputs: str
+) -> Any:
+    """Ask, and once more with what was wrong when the reply cannot be read.
+
+    Returns
+    -------
+    object or str
+        What ``read`` made of the document; a str says why there is nothing.
+    """
+    problem = ""
+    for _ in range(2):
+        try:
+            with lm_errors():
+                reply = program(**inputs)
+            return read(getattr(reply, name))
+        except (ValueError, TypeError, dspy.utils.exceptions.AdapterParseError) as e:
+            problem = " ".join(str(getattr(e, "message", e)).split())[:300]
+            inputs = {**inputs, "mind": f"Your reply before could not be used: {problem}"}
+        except LMError as e:
+            return str(e)
+    return f"the reply could not be used: {problem}"
+
+
+def _closed(**properties: Json) -> dict[str, Any]:
+    return {
+        "type": "object", "properties": properties, "required": list(properties),
+        "additionalProperties": False,
+    }  # fmt: skip
+
+
+class LMReflector:
+    """Judges an execution by asking the model; by the rule where no usable reply comes."""
+
+    def __init__(self) -> None:
+        schema = _closed(
+            analysis=TEXT, goalAchieved={"type": "boolean"}, needReplan={"type": "boolean"},
+            replanReason=TEXT, suggestions=LIST,
+        )  # fmt: skip
+        self.program = DocumentProgram("reflection", schema, REFLECT, SITUATION)
+
+    def reflect(self, state: State, bench: Bench) -> ReflectionResult:
+        """Return how it went, and whether another plan is worth making."""
+        found = asked_twice(
+            self.program, "reflection", ReflectionResult.model_validate, **situation(state)
+        )
+        if isinstance(found, ReflectionResult):
+            return found
+        ruled = RuleReflector().reflect(state, bench)
+        return ruled.replace(analysis=f"{ruled.analysis} (by rule, since {found})")
+
+
+class LMResponder:
+    """Writes the final response by asking the model; by the template where no reply comes."""
+
+    def __init__(self) -> None:
+        self.program = TextProgram(RESPOND, SITUATION)
+
+    def respond(self, state: State, bench: Bench) -> str:
+        """Return what the user is told."""
+        if state.error is not None:
+            return TemplateResponder().respond(state, bench)
+        try:
+            with lm_errors():
+                text = str(self.program(**situation(state)).text).strip()
+        except LMError as e:
+            return f"{TemplateResponder().respond(state, bench)}\n(Written by template: {e})"
+        return text or TemplateResponder().respond(state, bench)
+
+
+class LMDecider:
+    """Decides what to do with a plan that met trouble; gives no decision where no reply comes."""
+
+    def __init__(self) -> None:
+        schema = _closed(
+            action={"enum": [a.value for a in ReplanAction]}, reasoning=TEXT,
+            newContextHints=LIST, confidence={"type": "number", "minimum": 0, "maximum": 1},
+        )  # fmt: skip
+        self.program = DocumentProgram("decision", schema, DECIDE, SITUATION)
+
+    def decide(self, trigger: Trigger, state: State, bench: Bench) -> ReplanDecision | str:
+        """Return the model's decision, or why there is none."""
+        asked = {**situation(state), "mind": f"What happened: {trigger.reason}"}
+        found = asked_twice(self.program, "decision", ReplanDecision.model_validate, **asked)
+        if isinstance(found, ReplanDecision):
+            return found.replace(step_id=trigger.step_id)
+        return str(found)
+
+
+def situation(state: State) -> dict[str, str]:
+    """Return where a run stands, as the inputs of a prompt."""
+    plan = state.task_plan
+    steps = plan.steps if plan is not None else ()
+    lines = []
+    for s in steps:
+        told = ""
+        if s.status is StepStatus.COMPLETED:
+            told = f" gave {canonical(s.result)[:400]}"
+        elif s.error:
+            told = f": {s.error}"
+        lines.append(f"- {s.step_id} ({s.label}) {s.status}{told}")
+    mind = []
+    if state.answer is not None:
+        mind.append(f"The answer is {canonical(state.answer)}.")
+    if state.stopped_by is not None:
+        mind.append(f"It stopped because {REASONS.get(state.stopped_by, state.stopped_by)}.")
+    if state.reflection is not None:
+        mind.append(f"Assessment: {state.reflection.analysis}")
+    left = max(0, state.max_loops - state.loop_count)
+    mind.append(f"Replans left: {left}.")
+    return {
+        "question": state.user_input,
+        "intent": (plan.user_intent or plan.summary) if plan is not None else "",
+        "steps": "\n".join(lines) or "(no steps)",
+        "mind": "\n".join(mind),
+    }
+
+
+SITUATION = {
+    "question": "what the user wants",
+    "intent": "how it was understood",
+    "steps": "the steps of the plan, how each ended, and what it gave",
+    "mind": "what else to mind",
+}
+
+REFLECT = """\
+A plan was carried out. Judge how it went, from the results alone.
+
+- `goalAchieved` is true only where the results show that the user has what was asked for.
+- `needReplan` is true where the goal was not achieved and another plan could achieve it, by another
+  tool for example, or in another order. It is false where nothing else can be tried.
+- `replanReason` says why, and `suggestions` what a new plan should do differently; both are empty
+  where no new plan is needed.
+"""
+
+RESPOND = """\
+Write the final response to the user: short, friendly, in the language of the question.
+
+- Use the results; where there is an answer, begin with it.
+- Say plainly what failed or was not done. Never claim what the results do not show.
+- Plain text, no headings.
+"""
+
+DECIDE = """\
+A plan under way met trouble. Decide how to go on.
+
+- CONTINUE: go on with the plan as it is.
+- RETRY: carry the failed step out once more; good for a passing failure such as a timeout.
+- REPLAN_REMAINING: plan anew what remains; good where a tool is broken or the world is not as it
+  was believed.
+- REPLAN_FULL: plan anew from where the world stands.
+- ABORT: stop; only where the goal is out of reach.
+
+`reasoning` says why in a sentence; `newContextHints` is what a new plan should mind.
+"""

@@ -1,0 +1,142 @@
+"""A talk: the LM calls of one node or action, recorded, journalled and charged.
+
+``Lab.asking(state)`` opens one around whatever decides. Inside, ``dspy.context`` holds an LM whose
+every call leaves a span, is written into the journal before and after (a resumed or replayed run is
+served from there), meets the faults of the state's plan, and is counted. Nothing of that is in the
+state yet: ``charged`` puts it there, so a node stays a function of its state.
+
+An LM call costs simulated time by a declared formula, ``SECONDS_A_CALL`` and ``SECONDS_A_TOKEN`` of
+output, whoever answers: a recording costs the same as the model it was made with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from agentlab.faults import advance
+from agentlab.lm import Engine, LMCall, Model
+from agentlab.lm.faulty import SPOILS, Faulty
+from agentlab.lm.recording import Cursor
+from agentlab.lm.serde import load_dspy
+from agentlab.scenario import FaultKind, Visibility
+from agentlab.state import DeliveredFault, Fault, State
+from agentlab.trace.journal import Address, Journal
+from agentlab.trace.recorder import Recorder
+from agentlab.values import Json
+
+SECONDS_A_CALL = 0.5
+SECONDS_A_TOKEN = 0.02
+
+
+class Talk:
+    """The LM calls of one node or action.
+
+    Parameters
+    ----------
+    model : Model or None
+        None: nobody to ask; ``charged`` then changes nothing.
+    state : State
+        Where the calls are made from.
+    recorder, journal
+        The run's.
+    step_id, attempt
+        The address, beside the state's visit.
+    """
+
+    def __init__(
+        self, model: Model | None, state: State, recorder: Recorder, journal: Journal,
+        step_id: str = "", attempt: int = 0,
+    ) -> None:  # fmt: skip
+        self.model, self.calls = model, list[LMCall]()
+        self._state, self._recorder, self._journal = state, recorder, journal
+        self._step_id, self._attempt = step_id, attempt
+        self._requests, self._prompts = Cursor(state.lm_requests), Cursor(state.lm_prompts)
+        self._nth = 0
+
+    @contextmanager
+    def open(self, on_token: Callable[[str], None] | None = None) -> Iterator[Talk]:
+        """Make the model what dspy asks meanwhile."""
+        if self.model is None:
+            yield self
+            return
+        lm = self.model.lm(
+            cursor=self._requests, wrap=self._wrap, on_call=self._told, before=self._served,
+            on_token=on_token,
+        )  # fmt: skip
+        with load_dspy().context(lm=lm, disable_history=True, callbacks=[]):
+            yield self
+
+    def _wrap(self, engine: Engine) -> Engine:
+        plan = self._state.fault_plan
+        by_rate = plan.rate and any(k in SPOILS for k in plan.kinds)
+        if not by_rate and not any(t.kind in SPOILS for t in plan.targets):
+            return engine
+        return Faulty.of_plan(
+            engine, plan, self._state.seed, self._state.scenario_id, cursor=self._prompts,
+            where=lambda: (self._step_id, self._state.now),
+        )  # fmt: skip
+
+    def _address(self) -> Address:
+        # Tools have the even places of a step's attempt, the LM's calls are numbered from 1.
+        return Address(self._state.visit, self._step_id, self._attempt, self._nth)
+
+    def _served(self, key: str, document: dict[str, Json]) -> dict[str, Json] | None:
+        """Look the call up in the journal, and write down that it is about to be made."""
+        self._nth += 1
+        name = f"lm:{document.get('model', '')}"
+        known = self._journal.find(self._address(), name, key)
+        if known is not None and known.finished:
+            return dict(known.result) if known.result is not None else None
+        self._journal.start(self._address(), name, key)
+        return None
+
+    def _told(self, call: LMCall) -> None:
+        name = f"lm:{call.model}"
+        self._journal.finish(self._address(), name, call.key, call.response, call.error)
+        self.calls.append(call)
+        state, address = self._state, self._address()
+        with self._recorder.span(
+            "lm", call.model, visit=address.visit, step_id=address.step_id,
+            attempt=address.attempt, input=call.request, now=state.now,
+        ) as span:  # fmt: skip
+            span.output, span.error = call.response, call.error
+            span.sim_end = state.now + seconds_of(call)
+            span.attributes = {
+                "usage": call.usage, "occurrence": call.occurrence, "faults": list(call.faults),
+            }  # fmt: skip
+        # What a replay need not repeat (it serves instead of asking) is no part of the comparison.
+        span.attributes |= {"served": call.served, "cost": call.cost, "attempts": call.attempts}
+        span.seconds = call.seconds
+
+    def charged(self, state: State) -> State:
+        """Return ``state`` with the calls counted and their simulated time passed."""
+        if not self.calls:
+            return state
+        struck = [
+            DeliveredFault(
+                fault=Fault(kind=FaultKind(kind), visibility=Visibility.SILENT),
+                tool="lm", arguments=call.key, step_id=self._step_id or None, at=state.now,
+            )
+            for call in self.calls
+            for kind in call.faults
+        ]  # fmt: skip
+        state = state.replace(
+            lm_calls=state.lm_calls + len(self.calls),
+            lm_tokens=state.lm_tokens + sum(tokens_of(c) for c in self.calls),
+            lm_requests=self._requests.counts,
+            lm_prompts=self._prompts.counts,
+            delivered=state.delivered.extend(struck),
+        )
+        return advance(state, state.now + sum(seconds_of(c) for c in self.calls))
+
+
+def tokens_of(call: LMCall) -> int:
+    """Return the tokens of a call, in and out, as far as they were reported."""
+    usage = call.usage
+    return int(usage.get("input_tokens") or 0) + int(usage.get("output_tokens") or 0)
+
+
+def seconds_of(call: LMCall) -> float:
+    """Return the simulated seconds that a call takes."""
+    return SECONDS_A_CALL + SECONDS_A_TOKEN * int(call.usage.get("output_tokens") or 0)
