@@ -17,10 +17,11 @@ if TYPE_CHECKING:
     from agentlab.calls import ToolError
     from agentlab.environments.base import Environment
     from agentlab.executor import Executor
+    from agentlab.lm import Model
     from agentlab.planners.base import Planner
     from agentlab.reflectors import Reflector
     from agentlab.responders import Responder
-    from agentlab.strategies.base import Strategy
+    from agentlab.strategies.base import Decider, Strategy
     from agentlab.talk import Talk
     from agentlab.tools.tool import ToolRegistry
     from agentlab.values import Json
@@ -54,6 +55,10 @@ class Bench(Protocol):
         """Who decides what to do with a plan that met trouble."""
 
     @property
+    def decider(self) -> Decider | None:
+        """Who decides in place of a rule, where there is a language model to ask."""
+
+    @property
     def reflector(self) -> Reflector:
         """Who judges an execution."""
 
@@ -64,6 +69,20 @@ class Bench(Protocol):
     @property
     def executor(self) -> Executor:
         """Who carries steps out."""
+
+    @property
+    def model(self) -> Model | None:
+        """The language model, where there is one to ask."""
+
+    @property
+    def ancestors(self) -> tuple[str, ...]:
+        """Ids of the agents that this one works for, the outermost first."""
+
+    def initial_state(self, user_input: str | None = None, **fields: Any) -> State:
+        """Return the state that a run starts from."""
+
+    def sub_lab(self, agent_id: str, state: State, address: Address) -> Bench:
+        """Return the lab of a sub-agent, called from this state at this address."""
 
     @property
     def workers(self) -> int:

@@ -21,6 +21,7 @@ from typer.core import TyperGroup
 
 from agentlab import __version__
 from agentlab.errors import AgentLabError, StudyError
+from agentlab.run_command import run
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -99,6 +100,9 @@ def agentlab(
         typer.echo(f"agentlab {__version__}")
     elif context.invoked_subcommand is None:
         typer.echo(context.get_help())
+
+
+app.command("run")(run)
 
 
 # ---- eval ----------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import Field, SecretStr, ValidationError
 
@@ -42,8 +42,23 @@ class ToolSettings(Value):
     parameters: Document = {"type": "object"}
     returns: Document = {}
     service_type: str = "function"
+    """"function": a Python function of that name, given to the lab; "mcp": see ``endpoint``."""
     endpoint: str | None = None
+    """For "mcp": ``server/tool``."""
     timeout_ms: int = Field(default=30_000, gt=0)
+
+
+class McpServer(Value):
+    """An MCP server that is started as a process and spoken to through its pipes."""
+
+    id: str = Field(pattern=r"^[A-Za-z0-9_.-]+$")
+    command: str = Field(min_length=1)
+    """A program, found on the PATH or beside this Python; no shell reads it."""
+    args: tuple[str, ...] = ()
+    env: tuple[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")], ...] = ()
+    """Names of variables it is given, beside PATH and HOME; values come from the environment."""
+    timeout_ms: int = Field(default=30_000, gt=0)
+    """Of its start, and of each call."""
 
 
 class KnowledgeBase(Value):
@@ -79,6 +94,8 @@ class AgentSettings(Value):
     supports_function_call: bool | None = None
     sub_agents: tuple[str, ...] = ()
     tools: tuple[str, ...] = ()
+    mcp_servers: tuple[str, ...] = ()
+    """Servers whose tools it may all use, as ``server/tool``."""
     knowledge: tuple[KnowledgeRelation, ...] = ()
     planner: str | None = None
     strategy: str | None = None
@@ -104,6 +121,12 @@ class AgentConfig(Value):
     tools: tuple[ToolSettings, ...] = ()
     model: ModelSettings | None = None
     knowledge_bases: tuple[KnowledgeBase, ...] = ()
+    mcp_servers: tuple[McpServer, ...] = ()
+    """Those whose tools it may all use, and those that single tools of it name."""
+    offered: tuple[str, ...] = ()
+    """Ids of the former."""
+    planner: str | None = None
+    strategy: str | None = None
 
 
 _OWN_FIRST = (
@@ -120,7 +143,7 @@ class AgentRegistry:
 
     Parameters
     ----------
-    agents, models, tools, knowledge_bases : iterable
+    agents, models, tools, knowledge_bases, mcp_servers : iterable
         The records; ids (for models: ``model_id``) must be unique.
     source : str
         Named in errors.
@@ -133,12 +156,14 @@ class AgentRegistry:
         tools: Iterable[ToolSettings] = (),
         knowledge_bases: Iterable[KnowledgeBase] = (),
         source: str = "registry",
+        mcp_servers: Iterable[McpServer] = (),
     ) -> None:
         self.source = source
         self.agents = self._by_id("agent", ((a.id, a) for a in agents))
         self.models = self._by_id("model", ((m.model_id, m) for m in models))
         self.tools = self._by_id("tool", ((t.id, t) for t in tools))
         self.knowledge_bases = self._by_id("knowledge base", ((k.id, k) for k in knowledge_bases))
+        self.mcp_servers = self._by_id("MCP server", ((m.id, m) for m in mcp_servers))
 
     def _by_id(self, kind: str, items: Iterable[tuple[str, Any]]) -> dict[str, Any]:
         found: dict[str, Any] = {}
@@ -168,6 +193,8 @@ class AgentRegistry:
             model = self._get("model", self.models, agent.model)
             own = {n: getattr(agent, n) for n in _OWN_FIRST if getattr(agent, n) is not None}
             model = model.replace(**own)
+        tools = tuple(self._get("tool", self.tools, i) for i in agent.tools)
+        single = [(t.endpoint or "").partition("/")[0] for t in tools if t.service_type == "mcp"]
         return AgentConfig(
             id=agent.id,
             name=agent.name,
@@ -177,9 +204,16 @@ class AgentRegistry:
             sub_agents=tuple(
                 SubAgent(id=a.id, name=a.name, description=a.description) for a in where
             ),
-            tools=tuple(self._get("tool", self.tools, i) for i in agent.tools),
+            tools=tools,
             model=model,
             knowledge_bases=tuple(self._knowledge(r) for r in agent.knowledge if r.enabled),
+            mcp_servers=tuple(
+                self._get("MCP server", self.mcp_servers, i)
+                for i in dict.fromkeys((*agent.mcp_servers, *single))
+            ),
+            offered=agent.mcp_servers,
+            planner=agent.planner,
+            strategy=agent.strategy,
         )
 
     def _knowledge(self, relation: KnowledgeRelation) -> KnowledgeBase:
@@ -192,6 +226,7 @@ class _File(Value):
     models: tuple[ModelSettings, ...] = ()
     tools: tuple[ToolSettings, ...] = ()
     knowledge_bases: tuple[KnowledgeBase, ...] = ()
+    mcp_servers: tuple[McpServer, ...] = ()
 
 
 def load_registry(path: str | Path) -> AgentRegistry:
@@ -212,7 +247,7 @@ def load_registry(path: str | Path) -> AgentRegistry:
     except ValidationError as e:
         raise ConfigError(f"{path}: {explain(e, show=False)}") from None  # it may hold a secret
     return AgentRegistry(
-        file.agents, file.models, file.tools, file.knowledge_bases, source=str(path)
+        file.agents, file.models, file.tools, file.knowledge_bases, str(path), file.mcp_servers
     )
 
 

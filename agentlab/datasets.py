@@ -95,6 +95,11 @@ def find_recording(name: str) -> Path:
     return shipped[name or "quickstart"]
 
 
+def find_agents(name: str) -> Path:
+    """Return the file of the agent registry that ships, named ``example``, or a path as it is."""
+    return folder() / "examples" / "agents.yaml" if name == "example" else Path(name)
+
+
 @lru_cache(maxsize=32)
 def _shipped(name: str) -> Suite:
     return read_suite(folder() / f"{name}.jsonl", name)

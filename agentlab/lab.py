@@ -17,8 +17,9 @@ from typing import Any
 
 from agentlab.actions import ACTIONS
 from agentlab.actions.base import Action
+from agentlab.agents import Agent
 from agentlab.calls import CallRecord, ToolError, call_text
-from agentlab.config import AgentConfig, AgentRegistry, ToolSettings, load_registry
+from agentlab.config import AgentConfig, AgentRegistry
 from agentlab.datasets import find_recording
 from agentlab.environments import get_environment
 from agentlab.environments.base import Begun, Call, Environment, Evidence, Outcome, Verdict
@@ -33,13 +34,16 @@ from agentlab.responders import Responder, TemplateResponder
 from agentlab.scenario import FaultPlan, Scenario
 from agentlab.state import DeliveredFault, Failure, Fault, State, UnderWay
 from agentlab.strategies import Strategy, get_strategy
+from agentlab.strategies.base import Decider
 from agentlab.talk import Talk
 from agentlab.tools.tool import REPEATABLE, Permissions, Tool, ToolRegistry
-from agentlab.trace.journal import Address, Journal, NoJournal
-from agentlab.trace.recorder import Recorder
-from agentlab.values import Json, digest, is_json, merge_patch
+from agentlab.trace.journal import Address, Journal, NestedJournal, NoJournal
+from agentlab.trace.recorder import NestedRecorder, Recorder
+from agentlab.values import Json, digest, is_json, merge_patch, with_fields
 
 log = logging.getLogger("agentlab")
+
+_EXAMPLE = "lm='openai/gpt-4o-mini'"
 
 
 class Lab:
@@ -49,10 +53,12 @@ class Lab:
     ----------
     scenario : Scenario, optional
         The task with its simulated world. Without one, give ``tools`` and a planner.
-    planner : str or Planner
-        A name with arguments ("search", "reference(noise=0.2)") or an object with ``plan``.
-    strategy : str or Strategy
-        "never", "retry(2)", "retry_then_replan(2)", ...
+    planner : str or Planner, optional
+        A name with arguments ("search", "reference(noise=0.2)") or an object with ``plan``;
+        default: the agent's, else "structured" where there is a model and no world, else "search".
+    strategy : str or Strategy, optional
+        "never", "retry(2)", "retry_then_replan(2)", ...; default: the agent's, else
+        "reflect_on_total_failure".
     seed : int
         Of every draw: faults, noise, world events.
     fault_rate : float, optional
@@ -62,7 +68,9 @@ class Lab:
     tools : iterable of Tool
         Functions made tools with ``agentlab.tool``, beside the world's.
     agent : str or AgentConfig, optional
-        "FILE:ID" names an agent in a YAML or TOML file.
+        "FILE:ID" names an agent in a YAML or TOML file; with ``agents``, an id in there.
+    agents : AgentRegistry, optional
+        Where agent and sub-agents are looked up; default: the agent's file.
     workers : int
         Steps that may be under way at once.
     permissions : Permissions, optional
@@ -71,7 +79,8 @@ class Lab:
         Hears stream events (see ``agentlab.events.Handler``).
     lm : str or Model, optional
         A language model by name ("openai/gpt-4o-mini", "openai/NAME@http://127.0.0.1:8765/v1",
-        "recorded"), or connected; default: the agent's. None: nobody is asked.
+        "recorded"), or connected. Given, it stands in for the model of every agent, sub-agents too;
+        default: each agent's own. Without one nobody is asked.
     reflector, responder : str or object, optional
         Who judges and who answers: "rules" and "template", or "lm"; default: the model where there
         is one.
@@ -88,13 +97,14 @@ class Lab:
         self,
         scenario: Scenario | None = None,
         *,
-        planner: str | Planner = "search",
-        strategy: str | Strategy = "reflect_on_total_failure",
+        planner: str | Planner | None = None,
+        strategy: str | Strategy | None = None,
         seed: int = 0,
         fault_rate: float | None = None,
         faults: FaultPlan | None = None,
         tools: Iterable[Tool] = (),
         agent: str | AgentConfig | None = None,
+        agents: AgentRegistry | None = None,
         workers: int = 1,
         permissions: Permissions | None = None,
         handler: object | None = None,
@@ -109,6 +119,18 @@ class Lab:
         if environment is None and scenario is not None:
             environment = get_environment(scenario.environment)
         self.environment = environment
+        own = environment.tools() if environment is not None else ()
+        world = environment.name if environment is not None else "agent"
+        self.given_tools = tuple(tools)
+        self.cast = Agent(agent, agents, [*own, *self.given_tools], world)
+        config = self.cast.configured
+        self.given_model: Model | None = connected(lm) if isinstance(lm, str) else lm
+        self.model: Model | None = self.given_model or self.cast.connect()
+        if planner is None:
+            asks = environment is None and self.model is not None
+            planner = (config and config.planner) or ("structured" if asks else "search")
+        if strategy is None:
+            strategy = (config and config.strategy) or "reflect_on_total_failure"
         self.planner = get_planner(planner) if isinstance(planner, str) else planner
         if not isinstance(self.planner, Planner):
             raise ConfigError(f"a planner needs a method plan(request, bench), got {planner!r}")
@@ -116,27 +138,28 @@ class Lab:
         self.seed = seed
         plan = faults if faults is not None else (scenario.faults if scenario else FaultPlan())
         self.faults = plan if fault_rate is None else _with_rate(plan, fault_rate)
-        own = environment.tools() if environment is not None else ()
-        self.tools = ToolRegistry([*own, *tools])
         self.actions: Mapping[str, Action] = ACTIONS
         self.workers = workers
         self.permissions = permissions or Permissions()
         self.handler = handler
-        self.model: Model | None = lm if lm is None or not isinstance(lm, str) else connected(lm)
         self.reflector: Reflector = _mind("reflector", reflector, self.model)
         self.responder: Responder = _mind("responder", responder, self.model)
+        self.decider: Decider | None = None if self.model is None else _decider()
+        _check_asked(self.planner, self.strategy, self.model)
         self.executor: Executor = SimulatedExecutor()
         self.recorder = Recorder()
         self.journal: Journal = NoJournal()
-        self._agent = agent
+        self.ancestors: tuple[str, ...] = ()
         self._complained: set[str] = set()
 
     def bind(self, **changes: Any) -> Lab:
         """Return a lab that shares everything but the named attributes.
 
-        A run binds ``recorder`` and ``journal``; ``handler``, ``seed``, ``strategy`` and
-        ``planner`` may be changed the same way.
+        A run binds ``recorder`` and ``journal``; ``handler``, ``seed``, ``strategy``, ``planner``
+        and ``tools`` may be changed the same way.
         """
+        if "tools" in changes:
+            changes["cast"] = self.cast.having(changes.pop("tools"))
         unknown = set(changes) - set(vars(self))
         if unknown:
             raise ConfigError(f"a lab has no {sorted(unknown)}")
@@ -146,6 +169,8 @@ class Lab:
         bound = object.__new__(Lab)
         bound.__dict__.update(self.__dict__)
         bound.__dict__.update(changes)
+        if {"planner", "strategy", "model"} & set(changes):
+            _check_asked(bound.planner, bound.strategy, bound.model)
         bound.__dict__["_complained"] = set()
         if not {"seed", "strategy", "scenario", "faults"} & set(changes):
             return bound
@@ -191,10 +216,15 @@ class Lab:
             Default: the scenario's task.
         **fields
             Other state fields to set (``session_id``, ``user_id``, ...).
+
+        Raises
+        ------
+        ConfigError
+            There is no such field, or the value has the wrong type.
         """
         if user_input is not None:
             fields["user_input"] = user_input
-        return self._first.replace(**fields) if fields else self._first
+        return with_fields(self._first, fields, ConfigError, "the first state")
 
     def agent(self) -> AgentConfig:
         """Load the agent's configuration.
@@ -204,32 +234,49 @@ class Lab:
         ConfigError, UnknownNameError
             The file or an id in it is not what it must be.
         """
-        cached: AgentConfig | None = self.__dict__.get("_agent_config")
-        if cached is None:
-            cached = self.__dict__["_agent_config"] = self._load_agent()
-        return cached
+        return self.cast.config()
 
-    def _load_agent(self) -> AgentConfig:
-        if isinstance(self._agent, AgentConfig):
-            return self._agent
-        if self._agent is not None:
-            path, colon, agent_id = str(self._agent).rpartition(":")
-            if not colon or not path:
-                raise ConfigError(
-                    f"expected agent 'FILE:ID' such as 'agents.yaml:helpdesk', got {self._agent!r}"
-                )
-            registry: AgentRegistry = load_registry(path)
-            return registry.load(agent_id)
-        name = self.environment.name if self.environment is not None else "agent"
-        tools = tuple(
-            ToolSettings(
-                id=t.name, tool_id=t.name, name=t.name, description=t.description,
-                parameters=t.parameters, returns=t.returns, service_type=t.service,
-                timeout_ms=max(1, round(t.timeout * 1000)),
+    @property
+    def tools(self) -> ToolRegistry:
+        """Every tool by name: the world's, those given, and the agent's own."""
+        return self.cast.tools
+
+    def sub_lab(self, agent_id: str, state: State, address: Address) -> Lab:
+        """Return the lab of a sub-agent, called from this state at this address.
+
+        It has its own model, planner, strategy and tools (of the functions given to this lab,
+        those that it configures), our permissions, and no world; its trace and its journal are
+        nested in ours.
+
+        Raises
+        ------
+        ConfigError, UnknownNameError
+            There is no registry to look it up in, or no such agent in it.
+        """
+        registry = self.cast.registry
+        if registry is None:
+            raise ConfigError(
+                f"sub-agent {agent_id!r} cannot be looked up: Lab(agents=registry) or "
+                "Lab(agent='FILE:ID') names the registry"
             )
-            for t in self.tools.values()
+        config = registry.load(agent_id)
+        names = {t.name for t in config.tools}
+        lm = self.given_model or (self.model if config.model is None else None)
+        lab = Lab(
+            agent=agent_id, agents=registry, seed=self.seed, workers=self.workers, lm=lm,
+            tools=[t for t in self.given_tools if t.name in names],
+            permissions=self.permissions,
         )  # fmt: skip
-        return AgentConfig(id=name, name=name, tools=tools)
+        deeper = min(lab.strategy.budget.depth, self.strategy.budget.depth - 1)
+        inner = f"{address.step_id}#{address.attempt}"
+        return lab.bind(
+            given_model=self.given_model,
+            given_tools=self.given_tools,
+            ancestors=(*self.ancestors, self.agent().id),
+            strategy=lab.strategy.within(depth=deeper),
+            recorder=NestedRecorder(self.recorder, state.visit, address.step_id),
+            journal=NestedJournal(self.journal, state.visit, inner),
+        )
 
     # ---- judging -------------------------------------------------------------------------
 
@@ -480,10 +527,29 @@ def _mind(kind: str, given: Any, model: Model | None) -> Any:
     if given not in (rule, "lm"):
         raise UnknownNameError(kind, given, (rule, "lm"))
     if given == "lm":
+        if model is None:
+            raise ConfigError(f"the {kind} 'lm' asks a language model: name one, e.g. {_EXAMPLE}")
         from agentlab.minds import LMReflector, LMResponder
 
         return LMReflector() if kind == "reflector" else LMResponder()
     return RuleReflector() if kind == "reflector" else TemplateResponder()
+
+
+def _decider() -> Decider:
+    from agentlab.minds import LMDecider
+
+    return LMDecider()
+
+
+def _check_asked(planner: Planner, strategy: Strategy, model: Model | None) -> None:
+    """Refuse a lab whose planner or strategy would ask a language model that is not there."""
+    asking = ""
+    if getattr(type(planner), "needs_model", False):
+        asking = f"planner {getattr(planner, 'name', type(planner).__name__)!r}"
+    elif getattr(strategy, "needs_model", False):
+        asking = f"strategy {strategy.name!r}"
+    if asking and model is None:
+        raise ConfigError(f"the {asking} asks a language model: name one, e.g. {_EXAMPLE}")
 
 
 def _with_rate(plan: FaultPlan, rate: float) -> FaultPlan:

@@ -10,17 +10,25 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from pydantic import ValidationError
+
 from agentlab.bench import Bench
 from agentlab.decisions import ReflectionResult, ReplanAction, ReplanDecision, Trigger
 from agentlab.errors import LMError
 from agentlab.lm import lm_errors
-from agentlab.lm.adapters import DocumentAdapter, TextAdapter, signature
+from agentlab.lm.adapters import (
+    DocumentAdapter,
+    ParseError,
+    TextAdapter,
+    parse_problem,
+    signature,
+)
 from agentlab.lm.serde import load_dspy
 from agentlab.plans.task_plan import StepStatus
 from agentlab.reflectors import RuleReflector
 from agentlab.responders import REASONS, TemplateResponder
 from agentlab.state import State
-from agentlab.values import Json, canonical
+from agentlab.values import Json, canonical, explain
 
 dspy: Any = load_dspy()
 
@@ -78,15 +86,15 @@ def asked_twice(
     object or str
         What ``read`` made of the document; a str says why there is nothing.
     """
-    problem = ""
+    problem, mind = "", inputs.get("mind", "")
     for _ in range(2):
         try:
             with lm_errors():
                 reply = program(**inputs)
             return read(getattr(reply, name))
-        except (ValueError, TypeError, dspy.utils.exceptions.AdapterParseError) as e:
-            problem = " ".join(str(getattr(e, "message", e)).split())[:300]
-            inputs = {**inputs, "mind": f"Your reply before could not be used: {problem}"}
+        except (ValidationError, ParseError) as e:
+            problem = explain(e) if isinstance(e, ValidationError) else parse_problem(e)
+            inputs["mind"] = f"{mind}\nYour reply before could not be used: {problem}".strip()
         except LMError as e:
             return str(e)
     return f"the reply could not be used: {problem}"
@@ -130,12 +138,17 @@ class LMResponder:
         """Return what the user is told."""
         if state.error is not None:
             return TemplateResponder().respond(state, bench)
+        text, why = "", "the model replied nothing"
         try:
             with lm_errors():
-                text = str(self.program(**situation(state)).text).strip()
+                text = str(self.program(**situation(state)).text)
+        except ParseError:  # an empty reply
+            pass
         except LMError as e:
-            return f"{TemplateResponder().respond(state, bench)}\n(Written by template: {e})"
-        return text or TemplateResponder().respond(state, bench)
+            why = str(e)
+        if text.strip():
+            return text
+        return f"{TemplateResponder().respond(state, bench)}\n(Written by template: {why}.)"
 
 
 class LMDecider:
@@ -150,7 +163,8 @@ class LMDecider:
 
     def decide(self, trigger: Trigger, state: State, bench: Bench) -> ReplanDecision | str:
         """Return the model's decision, or why there is none."""
-        asked = {**situation(state), "mind": f"What happened: {trigger.reason}"}
+        asked = situation(state)
+        asked["mind"] = f"What happened: {trigger.reason}\n{asked['mind']}"
         found = asked_twice(self.program, "decision", ReplanDecision.model_validate, **asked)
         if isinstance(found, ReplanDecision):
             return found.replace(step_id=trigger.step_id)

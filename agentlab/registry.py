@@ -77,6 +77,11 @@ class Registry(Mapping[str, Callable[..., T]], Generic[T]):
 
         return put
 
+    def added(self) -> dict[str, Callable[..., T]]:
+        """Return the factories that a user registered, for handing them to other processes."""
+        own = {n: f for n, f in self._factories.items() if not _ours(f)}
+        return own
+
     def build(self, text: str) -> T:
         """Return what ``name(arguments)`` stands for.
 
@@ -113,6 +118,10 @@ class Registry(Mapping[str, Callable[..., T]], Generic[T]):
 
     def __len__(self) -> int:
         return len(self._factories)
+
+
+def _ours(factory: Callable[..., Any]) -> bool:
+    return str(getattr(factory, "__module__", "")).partition(".")[0] == "agentlab"
 
 
 def signature_text(factory: Callable[..., Any]) -> str:

@@ -10,11 +10,8 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
-
-from pydantic import ValidationError
 
 from agentlab.decisions import ReplanDecision
 from agentlab.environments.base import Verdict
@@ -24,79 +21,21 @@ from agentlab.errors import (
     ReplayError,
     RunError,
     UnknownNameError,
-    suggest,
 )
 from agentlab.lab import Lab
 from agentlab.nodes.base import END
 from agentlab.plans.task_plan import TaskPlan, ordered
 from agentlab.state import State
+from agentlab.trace.compare import ReplayReport, first_difference
 from agentlab.trace.journal import Journal, MemoryJournal, ReplayJournal
 from agentlab.trace.recorder import Recorder
 from agentlab.trace.span import Span
-from agentlab.values import explain
+from agentlab.values import with_fields
+from agentlab.visits import Lineage, Visit
 
 if TYPE_CHECKING:
     from agentlab.trace.store import Store
     from agentlab.workflow import Workflow
-
-
-@dataclass(frozen=True, slots=True)
-class Visit:
-    """One execution of a node in a run."""
-
-    index: int
-    node: str
-    before: State
-    after: State
-    spans: tuple[Span, ...]
-
-    @property
-    def seconds(self) -> float:
-        """Wall time of the visit."""
-        return next((s.seconds for s in self.spans if s.kind == "node"), 0.0)
-
-    def changes(self) -> dict[str, Any]:
-        """Return the fields that the visit changed, with their new values."""
-        before, after = self.before.__dict__, self.after.__dict__
-        return {k: v for k, v in after.items() if v is not before.get(k) and v != before.get(k)}
-
-    def __repr__(self) -> str:
-        return f"<visit {self.index} {self.node}: {', '.join(self.changes())}>"
-
-
-@dataclass(frozen=True, slots=True)
-class Lineage:
-    """Where a run was forked from."""
-
-    run_id: str
-    at: int
-    """Visit before which it was forked."""
-    edits: tuple[str, ...] = ()
-    """What was changed: "plan", "state", "decision", "seed"."""
-
-
-@dataclass(frozen=True, slots=True)
-class ReplayReport:
-    """What a replay found."""
-
-    identical: bool
-    visits: int
-    """Visits of the recording."""
-    matched: int
-    """Visits that came out the same, from the start."""
-    served: int
-    """Calls to the outside that were served from the recording."""
-    divergence: str | None = None
-    """The first difference; None: there is none."""
-
-    @property
-    def coverage(self) -> float:
-        """Share of the recorded visits that came out the same, 0 to 1."""
-        return self.matched / self.visits if self.visits else 1.0
-
-    def __str__(self) -> str:
-        text = f"{self.matched} of {self.visits} visits identical, {self.served} calls served"
-        return text if self.identical else f"{text}; first divergence: {self.divergence}"
 
 
 class Run:
@@ -197,11 +136,13 @@ class Run:
 
         Raises
         ------
-        RunError
-            The store has no such run.
+        StoreError, RunError
+            There is no such file, or it has no such run.
         """
         from agentlab.trace.store import Store
 
+        if not isinstance(store, Store):
+            Store(store, read_only=True).close()  # no results file is made where there is none
         kept = store if isinstance(store, Store) else Store(store)
         found = kept.load_run(run_id)
         if workflow is None:
@@ -544,42 +485,11 @@ class Run:
         return import_module("agentlab.widgets").mimebundle(self)
 
 
-_COMPARED = {
-    "kind": 2, "name": 3, "visit": 4, "step_id": 5, "attempt": 6, "input": 7, "output": 8,
-    "error": 9, "sim_start": 12, "sim_end": 13,
-}  # fmt: skip
-"""What makes two spans identical, with its place in a row; ids and wall times do not count."""
-
-
-def first_difference(recorded: list[list[Any]], now: list[list[Any]]) -> str | None:
-    """Return the first difference between two lists of span rows, or None."""
-    for old, new in zip(recorded, now, strict=False):
-        for name, i in _COMPARED.items():
-            if old[i] != new[i]:
-                what = f"{old[2]} {old[3]!r} at visit {old[4]}"
-                step = f", step {old[5]!r} attempt {old[6]}" if old[5] else ""
-                return f"{what}{step}: {name} was {_brief(old[i])}, now {_brief(new[i])}"
-    if len(recorded) != len(now):
-        return f"{len(recorded)} spans were recorded, now {len(now)}"
-    return None
-
-
-def _brief(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 120 else f"{text[:117]}..."
-
-
 def _edited(state: State, plan: TaskPlan | None, fields: dict[str, Any]) -> State:
-    unknown = [k for k in fields if k not in State.model_fields]
-    if unknown:
-        raise RunError(f"a state has no {unknown[0]!r}; {suggest(unknown[0], State.model_fields)}")
     if plan is not None:
         plan = _checked_edit(state, plan)
         fields = {**fields, "task_plan": plan, "current_task_index": plan.current_index}
-    try:
-        return state.replace(**fields)
-    except ValidationError as e:
-        raise RunError(f"the edit is refused: {explain(e)}") from e
+    return with_fields(state, fields, RunError, "the edit is refused")
 
 
 def _checked_edit(state: State, new: TaskPlan) -> TaskPlan:

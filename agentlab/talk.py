@@ -11,19 +11,24 @@ output, whoever answers: a recording costs the same as the model it was made wit
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
+from agentlab import errors
+from agentlab.errors import LMError
 from agentlab.faults import advance
 from agentlab.lm import Engine, LMCall, Model
-from agentlab.lm.faulty import SPOILS, Faulty
+from agentlab.lm.faulty import SPOILS, Faulty, prompt_digest
 from agentlab.lm.recording import Cursor
 from agentlab.lm.serde import load_dspy
 from agentlab.scenario import FaultKind, Visibility
 from agentlab.state import DeliveredFault, Fault, State
-from agentlab.trace.journal import Address, Journal
+from agentlab.trace.journal import Address, Entry, Journal, ReplayJournal
 from agentlab.trace.recorder import Recorder
-from agentlab.values import Json
+from agentlab.trace.span import Span
+from agentlab.values import Json, digest
 
 SECONDS_A_CALL = 0.5
 SECONDS_A_TOKEN = 0.02
@@ -53,6 +58,7 @@ class Talk:
         self._step_id, self._attempt = step_id, attempt
         self._requests, self._prompts = Cursor(state.lm_requests), Cursor(state.lm_prompts)
         self._nth = 0
+        self._recalled: dict[str, Json] | None = None  # what the journal knows of the call
 
     @contextmanager
     def open(self, on_token: Callable[[str], None] | None = None) -> Iterator[Talk]:
@@ -64,13 +70,19 @@ class Talk:
             cursor=self._requests, wrap=self._wrap, on_call=self._told, before=self._served,
             on_token=on_token,
         )  # fmt: skip
-        with load_dspy().context(lm=lm, disable_history=True, callbacks=[]):
+        # dspy keeps prompts in a history and in a trace, each global and of 10,000 entries.
+        with load_dspy().context(lm=lm, disable_history=True, callbacks=[], trace=None):
             yield self
+
+    @property
+    def _faulty(self) -> bool:
+        plan = self._state.fault_plan
+        by_rate = plan.rate and any(k in SPOILS for k in plan.kinds)
+        return bool(by_rate) or any(t.kind in SPOILS for t in plan.targets)
 
     def _wrap(self, engine: Engine) -> Engine:
         plan = self._state.fault_plan
-        by_rate = plan.rate and any(k in SPOILS for k in plan.kinds)
-        if not by_rate and not any(t.kind in SPOILS for t in plan.targets):
+        if not self._faulty:
             return engine
         return Faulty.of_plan(
             engine, plan, self._state.seed, self._state.scenario_id, cursor=self._prompts,
@@ -82,18 +94,39 @@ class Talk:
         return Address(self._state.visit, self._step_id, self._attempt, self._nth)
 
     def _served(self, key: str, document: dict[str, Json]) -> dict[str, Json] | None:
-        """Look the call up in the journal, and write down that it is about to be made."""
+        """Look the call up in the journal, and write down that it is about to be made.
+
+        A call that is known is not made, but it counts as one: the occurrences that faults and
+        recordings go by are those of a run that was never interrupted.
+        """
         self._nth += 1
+        self._recalled = None
         name = f"lm:{document.get('model', '')}"
         known = self._journal.find(self._address(), name, key)
-        if known is not None and known.finished:
-            return dict(known.result) if known.result is not None else None
-        self._journal.start(self._address(), name, key)
-        return None
+        if known is None or not known.finished or (known.name, known.request) != (name, key):
+            self._journal.start(self._address(), name, key)
+            return None
+        self._recalled = dict(known.result)
+        if self._recalled["occurrence"] is not None:
+            self._requests.next(key)
+        if self._faulty:
+            self._prompts.next(prompt_digest(document))
+        response = self._recalled["response"]
+        if response is None:
+            raise _error_of(str(known.error), str(document.get("model", "")))
+        return dict(response)
 
     def _told(self, call: LMCall) -> None:
-        name = f"lm:{call.model}"
-        self._journal.finish(self._address(), name, call.key, call.response, call.error)
+        name, recalled = f"lm:{call.model}", self._recalled
+        if recalled is None and call.response is None and _kind(call.error) is None:
+            return  # interrupted, or a bug: no outcome to remember, the call is made again
+        if recalled is None:
+            self._journal.finish(self._address(), name, call.key, _kept(call), call.error)
+        else:
+            call = replace(
+                call, served=True, cost=recalled["cost"], occurrence=recalled["occurrence"],
+                faults=tuple(recalled["faults"]),
+            )  # fmt: skip
         self.calls.append(call)
         state, address = self._state, self._address()
         with self._recorder.span(
@@ -129,6 +162,45 @@ class Talk:
             delivered=state.delivered.extend(struck),
         )
         return advance(state, state.now + sum(seconds_of(c) for c in self.calls))
+
+
+def _kept(call: LMCall) -> dict[str, Json]:
+    """Return what the journal keeps of a call."""
+    return {
+        "response": call.response, "occurrence": call.occurrence, "faults": list(call.faults),
+        "cost": call.cost,
+    }  # fmt: skip
+
+
+def served_calls(spans: Iterable[Span]) -> ReplayJournal:
+    """Return a journal that serves the LM calls which these spans tell of."""
+    entries, made = [], Counter[tuple[int, str, int]]()
+    for span in spans:
+        if span.kind == "lm":
+            place = (span.visit, span.step_id, span.attempt)
+            made[place] += 1
+            noted = {k: span.attributes[k] for k in ("occurrence", "faults", "cost")}
+            entries.append(
+                Entry(
+                    Address(*place, made[place]), f"lm:{span.name}", digest(span.input), True,
+                    {"response": span.output, **noted}, span.error,
+                )
+            )  # fmt: skip
+    return ReplayJournal(entries)
+
+
+def _error_of(text: str, model: str) -> LMError:
+    """Return the error that a journal or a span tells of as "Type: message"."""
+    kind = _kind(text)
+    if kind is None:
+        return LMError(text, model=model)
+    return kind(text.partition(": ")[2], model=model)
+
+
+def _kind(text: str | None) -> type[LMError] | None:
+    """Return the type of LM error in "Type: message"; None: it is another's."""
+    found = getattr(errors, (text or "").partition(":")[0], None)
+    return found if isinstance(found, type) and issubclass(found, LMError) else None
 
 
 def tokens_of(call: LMCall) -> int:

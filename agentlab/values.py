@@ -35,6 +35,7 @@ Json = Any
 """A JSON value: None, bool, int, float, str, list or dict with string keys."""
 
 T = TypeVar("T")
+V = TypeVar("V", bound="Value")
 
 _set = object.__setattr__  # records are frozen
 
@@ -212,6 +213,29 @@ Map = Annotated[
     PMap[str, Any], InstanceOf[PMap[str, Any]], BeforeValidator(_to_pmap), PlainSerializer(thaw)
 ]
 """A persistent map from strings to JSON values."""
+
+
+def with_fields(record: V, fields: Mapping[str, Any], problem: type[Exception], what: str) -> V:
+    """Return ``record`` with fields changed; what does not fit is one error that names the field.
+
+    Parameters
+    ----------
+    record : Value
+    fields : mapping
+        Names and values from a person.
+    problem : exception type
+        What is raised, with one line of text.
+    what : str
+        Put before it: "the edit is refused".
+    """
+    for name, value in fields.items():
+        try:
+            record = record.replace(**{name: value})
+        except ValidationError as e:
+            raise problem(f"{what}: {explain(e).replace('field (document)', name, 1)}") from e
+        except TypeError as e:
+            raise problem(f"{what}: {e}") from e
+    return record
 
 
 def explain(error: ValidationError, *, show: bool = True) -> str:

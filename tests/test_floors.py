@@ -26,14 +26,15 @@ HOUSE = {
         scenario config decisions events state
     """,
     "1 memory": """
-        trace.span trace.recorder trace.journal trace.delta trace.store trace.export trace
+        trace.span trace.compare trace.recorder trace.journal trace.delta trace.store trace.export
+        trace
         bench
     """,
     "2 world": """
         clock randomness
         lm.serde lm.engine lm.door lm lm.scripted lm.misses lm.recording lm.faulty lm.endpoint
         lm.connect lm.adapters
-        tools.tool tools
+        tools.tool tools.mcp tools
         retrieval
         environments.base environments.blocksworld environments.blocks
         environments.blocks_scenarios environments.chain environments.travel
@@ -46,24 +47,26 @@ HOUSE = {
         intents reflectors responders minds
     """,
     "4 bench": """
-        actions.base actions.aggregate actions.call_tool actions
-        executor talk lab
+        actions.base actions.aggregate actions.call_tool actions.call_sub_agent
+        actions.llm_generate actions.mcp_call actions
+        executor talk agents lab
     """,
     "5 loop": """
         nodes.base nodes.load_config nodes.planning nodes.plan_execution nodes.reflection
         nodes.final_response nodes
-        run workflow
+        visits run workflow
         workflows.autonomous workflows
     """,
     "6 study": """
         study.stats study.metrics study.compare study.grid study.controls study.cells
+        study.pool study.progress study.provenance
         study.frames study.leaderboard study.study study.definition study.counterfactual
         study.adapters.planbench study.adapters.agentdojo study.adapters study
     """,
     "7 views": """
         plots
         widgets.markup widgets.plan_text widgets.drawing widgets.html widgets.inspector widgets
-        terminal report_page report doctor cli
+        terminal report_page report doctor run_command cli
     """,
 }
 FLOORS = {floor: modules.split() for floor, modules in HOUSE.items()}
@@ -75,6 +78,7 @@ PLACE = {
 
 EXCEPTIONS = {
     ("environments", "study.adapters.agentdojo"): "a provider, found by name as an entry point is",
+    ("actions.call_sub_agent", "workflows"): "a sub-agent's run finds its workflow by name",
     ("run", "workflows"): "a run that is resumed finds its workflow by name",
     ("run", "widgets"): "a notebook shows a run by its widget; imported when it is shown",
     ("run", "widgets.html"): "the same where there are no widgets",

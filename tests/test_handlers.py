@@ -9,7 +9,7 @@ import pytest
 import agentlab as al
 from agentlab.errors import PlanError
 from agentlab.events import EventLog, Handler
-from agentlab.run import first_difference
+from agentlab.trace.compare import first_difference
 
 
 class Told:

@@ -14,6 +14,7 @@ from agentlab.errors import ConfigError, ReplayError, ToolFailure, UnknownNameEr
 from agentlab.nodes import plan_execution
 from agentlab.planners.fixed import Fixed
 from agentlab.planners.search import Search
+from agentlab.plans.task_plan import ActionType
 from agentlab.reflectors import RuleReflector
 from agentlab.responders import TemplateResponder
 from agentlab.scenario import FaultPlan
@@ -67,7 +68,7 @@ def test_defaults(chain):
     assert isinstance(lab.reflector, RuleReflector)
     assert isinstance(lab.responder, TemplateResponder)
     assert set(lab.tools) == {"advance", "advance_slowly"}
-    assert set(lab.actions) == {"call_tool", "aggregate"}
+    assert set(lab.actions) == set(ActionType) - {"rag_query"}
     assert "chain-3-000" in repr(lab)
 
 

@@ -25,7 +25,7 @@ import pytest
 
 import agentlab as al
 from agentlab.environments.chain import generate
-from agentlab.errors import RunError, ToolFailure
+from agentlab.errors import RunError, StoreError, ToolFailure
 from agentlab.planners.fixed import Fixed
 from agentlab.strategies import get_strategy
 from agentlab.trace import recorder
@@ -337,8 +337,12 @@ def test_a_resumed_run_has_one_whole_trace(killed):
 
 
 def test_resuming_needs_a_run(tmp_path):
-    with pytest.raises(RunError, match="no run"):
+    with pytest.raises(StoreError, match="no such results file"):
         al.Run.resume(str(tmp_path / "none.db"), al.Lab(generate()))
+    assert list(tmp_path.iterdir()) == []
+    Store(tmp_path / "empty.db").close()
+    with pytest.raises(RunError, match="no run"):
+        al.Run.resume(str(tmp_path / "empty.db"), al.Lab(generate()))
 
 
 def test_a_run_that_had_ended_is_ended(tmp_path):

@@ -13,8 +13,8 @@ from agentlab.errors import ConfigError, PlanEditError, RunError, UnknownNameErr
 from agentlab.events import EventLog
 from agentlab.planners.fixed import Fixed
 from agentlab.plans.task_plan import TaskStep
-from agentlab.run import first_difference
 from agentlab.scenario import FaultPlan
+from agentlab.trace.compare import first_difference
 from agentlab.trace.span import COLUMNS
 from agentlab.workflow import END
 

@@ -20,9 +20,9 @@ from agentlab.events import EventLog
 from agentlab.planners.fixed import Fixed
 from agentlab.plans.task_plan import TaskStep
 from agentlab.responders import REASONS
-from agentlab.run import first_difference
 from agentlab.scenario import FaultPlan
 from agentlab.strategies import Budget, Strategy, scopes, triggers
+from agentlab.trace.compare import first_difference
 from agentlab.values import digest
 
 some = partial(settings, deadline=None, derandomize=True)

@@ -7,10 +7,15 @@ from types import MappingProxyType
 
 from agentlab.actions.aggregate import Aggregate
 from agentlab.actions.base import Action
+from agentlab.actions.call_sub_agent import CallSubAgent
 from agentlab.actions.call_tool import CallTool
+from agentlab.actions.llm_generate import LlmGenerate
+from agentlab.actions.mcp_call import McpCall
 from agentlab.errors import ConfigError
 
-_REGISTERED: dict[str, Action] = {a.type: a for a in (CallTool(), Aggregate())}
+_REGISTERED: dict[str, Action] = {
+    a.type: a for a in (CallTool(), CallSubAgent(), LlmGenerate(), McpCall(), Aggregate())
+}
 
 ACTIONS: Mapping[str, Action] = MappingProxyType(_REGISTERED)
 """The registered action types; a plan that names another is refused at planning time."""

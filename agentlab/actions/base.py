@@ -7,13 +7,16 @@ when the step starts and ``finish`` when its time has passed. Both are functions
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
 from agentlab.bench import Bench
 from agentlab.calls import ToolError
+from agentlab.errors import suggest
 from agentlab.plans.task_plan import TaskStep
 from agentlab.state import State, UnderWay
+from agentlab.tools.tool import Tool
 from agentlab.values import Json
 
 
@@ -60,6 +63,10 @@ class Action(ABC):
         """Return what is wrong with a step of this kind at planning time."""
         return []
 
+    def offers(self, bench: Bench) -> list[Tool]:
+        """Return what a planner may name with this type in this lab: targets with parameters."""
+        return []
+
     def needs_approval(self, step: TaskStep, bench: Bench) -> bool:
         """Say whether a person must approve the step before it runs."""
         return False
@@ -77,6 +84,15 @@ class Action(ABC):
     @abstractmethod
     def finish(self, state: State, bench: Bench, under_way: UnderWay) -> tuple[State, StepOutcome]:
         """Finish the step in the state of this moment."""
+
+
+def unknown_parameters(step: TaskStep, known: Collection[str]) -> list[str]:
+    """Say which parameters of a step are none of the known ones."""
+    return [
+        f"parameter {key!r} is none of {step.action_type}'s; {suggest(key, known)}"
+        for key in step.parameters
+        if key not in known
+    ]
 
 
 def outcome_of(result: Json, error: ToolError | None) -> StepOutcome:

@@ -10,6 +10,7 @@ from agentlab.calls import call_text
 from agentlab.errors import suggest
 from agentlab.plans.task_plan import ActionType, TaskStep
 from agentlab.state import State, UnderWay
+from agentlab.tools.tool import Tool
 from agentlab.trace.journal import Address
 
 
@@ -37,6 +38,10 @@ class CallTool(Action):
             if key not in properties
         ]
 
+    def offers(self, bench: Bench) -> list[Tool]:
+        """Return the lab's tools, without those that ``mcp_call`` calls by their server."""
+        return [t for t in bench.tools.values() if not of_server(t)]
+
     def needs_approval(self, step: TaskStep, bench: Bench) -> bool:
         """Say whether the tool asks for approval."""
         return bench.tools[step.target_resource].needs_approval
@@ -57,3 +62,8 @@ class CallTool(Action):
         address = Address(state.visit, under_way.step_id, under_way.attempt)
         state, result, error = bench.finish_call(state, under_way, address)
         return state, outcome_of(result, error)
+
+
+def of_server(tool: Tool) -> bool:
+    """Say whether a tool is called ``server/tool``: one that an MCP server offers."""
+    return tool.service == "mcp" and "/" in tool.name

@@ -14,12 +14,16 @@ from __future__ import annotations
 
 import json
 import re
+from math import isfinite
 from typing import Any
 
 from agentlab.lm.serde import load_dspy
 from agentlab.values import Json
 
 dspy: Any = load_dspy()
+
+ParseError: Any = dspy.utils.exceptions.AdapterParseError
+"""What dspy raises for a reply that came and cannot be read."""
 
 _FENCE = re.compile(r"\A\s*```(?:json)?\s*\n(.*?)\n?\s*```\s*\Z", re.DOTALL)
 
@@ -68,7 +72,29 @@ class TextAdapter(dspy.Adapter):  # type: ignore[misc]
     def parse(self, signature: Any, completion: str) -> dict[str, Any]:
         """Return the reply as the one output."""
         [name] = signature.output_fields
-        return {name: completion.strip()}
+        return {name: completion}
+
+
+class PlainAdapter(TextAdapter):
+    """Sends one input as the user's message, nothing around it.
+
+    Parameters
+    ----------
+    system : str
+        The system message; empty: none is sent.
+    """
+
+    def __init__(self, system: str = "") -> None:
+        super().__init__()
+        self.system = system
+
+    def format(
+        self, signature: Any, demos: list[Any], inputs: dict[str, Any]
+    ) -> list[dict[str, Any]]:
+        """Return the messages."""
+        [name] = signature.input_fields
+        told = [{"role": "system", "content": self.system}] if self.system else []
+        return [*told, {"role": "user", "content": inputs[name]}]
 
 
 class DocumentAdapter(TextAdapter):
@@ -124,7 +150,7 @@ class DocumentAdapter(TextAdapter):
         try:
             return {name: document(text)}
         except ValueError as e:
-            raise dspy.utils.exceptions.AdapterParseError(
+            raise ParseError(
                 adapter_name=type(self).__name__,
                 signature=signature,
                 lm_response=completion,
@@ -133,7 +159,7 @@ class DocumentAdapter(TextAdapter):
 
 
 def document(text: str) -> Json:
-    """Parse a JSON document strictly: no NaN, nothing after it.
+    """Parse a JSON document strictly: no NaN, no number too large, no key twice, nothing after it.
 
     Raises
     ------
@@ -144,7 +170,26 @@ def document(text: str) -> Json:
     def refuse(constant: str) -> Any:
         raise ValueError(f"{constant} is no JSON")
 
-    return json.loads(text, parse_constant=refuse)
+    def number(digits: str) -> float:
+        return found if isfinite(found := float(digits)) else refuse(digits)
+
+    def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
+        known = dict(items)
+        if len(known) < len(items):
+            keys = [k for k, _ in items]
+            raise ValueError(f"the key {max(keys, key=keys.count)!r} is given twice")
+        return known
+
+    try:
+        return json.loads(text, parse_constant=refuse, parse_float=number, object_pairs_hook=pairs)
+    except RecursionError:  # a small model may never end to open brackets
+        raise ValueError("it is nested too deeply") from None
+
+
+def parse_problem(error: Exception) -> str:
+    """Return what is wrong with a reply, in a line, without the reply."""
+    text = str(getattr(error, "message", error)).partition("\n\n")[0]
+    return " ".join(text.split())[:300]
 
 
 def _said(field: Any) -> str:

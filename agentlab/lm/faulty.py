@@ -24,7 +24,7 @@ from agentlab.lm.recording import Cursor
 from agentlab.lm.serde import Event, Request, Response, events_of, text_of, with_text
 from agentlab.randomness import choose, uniform
 from agentlab.scenario import LM_KINDS, FaultKind, FaultPlan, TargetedFault
-from agentlab.values import digest
+from agentlab.values import Json, digest
 
 SPOILS = LM_KINDS
 """Kinds that spoil a reply."""
@@ -36,7 +36,11 @@ REFUSAL = "I'm sorry, but I can't help with that."
 
 def prompt_key(request: Request) -> str:
     """Return the digest of a request without its model and configuration."""
-    document = identify(request)[0]
+    return prompt_digest(identify(request)[0])
+
+
+def prompt_digest(document: Mapping[str, Json]) -> str:
+    """Return ``prompt_key`` of a request document."""
     return digest({k: v for k, v in document.items() if k not in ("model", "config")})
 
 

@@ -39,7 +39,7 @@ import os
 import threading
 import warnings
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, Literal, get_args
@@ -297,9 +297,9 @@ class _Seen:
     def is_(self, file: IO[bytes]) -> bool:
         return self._file >= 0 and os.path.sameopenfile(self._file, file.fileno())
 
-    def __del__(self) -> None:
-        if self._file >= 0:
-            os.close(self._file)
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:
+        if self._file >= 0:  # when the interpreter ends, the module os may be gone before us
+            close(self._file)
 
 
 def _compressed(path: Path) -> bool:

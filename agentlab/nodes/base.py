@@ -12,6 +12,7 @@ from typing import Any
 
 from agentlab.bench import Bench
 from agentlab.lab import fault_row
+from agentlab.scenario import LM_KINDS
 from agentlab.state import State
 
 END = "END"
@@ -60,13 +61,16 @@ class Node:
 
 
 def _mark_events(state: State, after: State, lab: Bench) -> None:
-    """Record what happened in the world by itself; other faults are recorded by their calls."""
+    """Record what happened in the world by itself or to a language model's replies.
+
+    Other faults are recorded by their calls.
+    """
     known = len(state.delivered) if state.visit else 0  # some happen as the run begins
     for struck in after.delivered[known:] if len(after.delivered) > known else ():
-        if struck.fault.source == "event":
+        if struck.fault.source == "event" or struck.fault.kind in LM_KINDS:
             lab.recorder.mark(
-                "fault", struck.fault.kind.value, visit=state.visit, output=fault_row(struck),
-                now=struck.at,
+                "fault", struck.fault.kind.value, visit=state.visit, step_id=struck.step_id or "",
+                output=fault_row(struck), now=struck.at,
             )  # fmt: skip
 
 

@@ -32,8 +32,9 @@ def final_response(state: State, lab: Bench) -> State:
     with lab.asking(state, on_token=on_token) as talk:
         text = responder.respond(state, lab)
     state = talk.charged(state)
-    if not told:
-        lab.emit("on_token", text)
+    said = "".join(told)
+    if said != text:  # by template, after what a model had begun to say
+        lab.emit("on_token", f"\n\n{text}" if said else text)
     lab.emit("on_complete", text, state.session_id)
     return state.replace(final_response=text, next_action="")
 

@@ -11,28 +11,37 @@ by the ``planning`` node, for this planner as for every other.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from agentlab.bench import Bench
-from agentlab.errors import PlanParseError
+from agentlab.errors import ConfigError, PlanParseError
 from agentlab.lm import lm_errors
-from agentlab.lm.adapters import DocumentAdapter, signature
+from agentlab.lm.adapters import DocumentAdapter, ParseError, parse_problem, signature
 from agentlab.lm.serde import load_dspy
 from agentlab.planners.base import FULL, INITIAL, PlanRequest, checked_plan
-from agentlab.plans.task_plan import StepStatus, TaskPlan
+from agentlab.plans.task_plan import StepStatus, TaskPlan, TaskStep
 from agentlab.tools.tool import Tool
 from agentlab.values import Json, canonical
 
 dspy: Any = load_dspy()
 
-MAX_STEPS = 16
+MAX_STEPS = 32
 MAX_DEPENDENCIES = 6
+CALL_TOOL = "call_tool"
+MAX_ITEMS = 16
 TEXT = {"type": "string", "maxLength": 200}
 
 
-def plan_schema(tools: Mapping[str, Tool], max_steps: int = MAX_STEPS) -> dict[str, Any]:
+Offer = tuple[str, Tool]
+"""An action type with a target of it, as a tool."""
+
+
+def plan_schema(
+    tools: Mapping[str, Tool], max_steps: int = MAX_STEPS, others: Sequence[Offer] = ()
+) -> dict[str, Any]:
     """Return the JSON Schema of a plan over these tools.
 
     Parameters
@@ -40,21 +49,29 @@ def plan_schema(tools: Mapping[str, Tool], max_steps: int = MAX_STEPS) -> dict[s
     tools : mapping of str to Tool
     max_steps : int
         Bound on the length of a plan.
+    others : sequence of (action type, Tool)
+        What else a step may be.
     """
     variants = [_step_schema(tool) for tool in tools.values()]
+    variants += [_step_schema(tool, kind) for kind, tool in others]
     return _closed(
         summary=TEXT,
-        steps={"type": "array", "maxItems": max_steps, "items": {"anyOf": variants}},
+        steps={
+            "type": "array",
+            "maxItems": max_steps if variants else 0,
+            "items": {"anyOf": variants} if variants else {},
+        },
         answer={"anyOf": [TEXT, {"type": "null"}]},
     )
 
 
-def _step_schema(tool: Tool) -> dict[str, Any]:
+def _step_schema(tool: Tool, kind: str = CALL_TOOL) -> dict[str, Any]:
+    parameters = _inlined(tool.parameters, tool.parameters.get("$defs", {}))
     return _closed(
         stepId={"type": "string", "maxLength": 40},
-        actionType={"const": "call_tool"},
+        actionType={"const": kind},
         targetResource={"const": tool.name},
-        parameters=_or_references(tool.parameters),
+        parameters=_or_references(parameters),
         dependencies={
             "type": "array", "maxItems": MAX_DEPENDENCIES,
             "items": {"type": "string", "maxLength": 40},
@@ -69,13 +86,48 @@ def _closed(**properties: Json) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _inlined(schema: Any, definitions: Mapping[str, Any], within: tuple[str, ...] = ()) -> Any:
+    """Return a schema with its definitions put where they are used: it is to stand in another.
+
+    A definition that holds itself says nothing there; the tool's own check sees to it.
+    """
+    if isinstance(schema, list):
+        return [_inlined(item, definitions, within) for item in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    name = str(schema.get("$ref", "")).removeprefix("#/$defs/")
+    if name in within:
+        return {}
+    if name in definitions:
+        schema = {**definitions[name], **{k: v for k, v in schema.items() if k != "$ref"}}
+        within = (*within, name)
+    return {k: _inlined(v, definitions, within) for k, v in schema.items() if k != "$defs"}
+
+
 def _or_references(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Let every value of a tool's parameters also be text, for a reference."""
+    """Let every value of a tool's parameters also be text, for a reference; bound the lists."""
     properties = {
-        name: inner if inner.get("type") == "string" else {"anyOf": [inner, TEXT]}
-        for name, inner in schema.get("properties", {}).items()
+        name: inner if inner == {"type": "string"} | _told(inner) else {"anyOf": [inner, TEXT]}
+        for name, inner in _bounded(schema.get("properties", {})).items()
     }
-    return {**schema, "properties": properties}
+    return {**_bounded(schema), "properties": properties}
+
+
+def _told(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the part of a schema that is for people."""
+    return {k: schema[k] for k in ("title", "description", "default") if k in schema}
+
+
+def _bounded(schema: Any) -> Any:
+    """Return a schema in which every list has a greatest length."""
+    if isinstance(schema, list):
+        return [_bounded(item) for item in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    inner = {k: v if k in ("enum", "const", "default") else _bounded(v) for k, v in schema.items()}
+    if "array" in (kind if isinstance(kind := schema.get("type"), list) else [kind]):
+        inner.setdefault("maxItems", MAX_ITEMS)
+    return inner
 
 
 class PlanProgram(dspy.Module):  # type: ignore[misc]
@@ -112,12 +164,17 @@ class Structured:
     def __init__(self, program: str | Path | PlanProgram | None = None) -> None:
         self.name = "structured"
         if isinstance(program, PlanProgram):
-            self.program = program
+            self.program = program.deepcopy()
         else:
             self.program = PlanProgram()
             if program is not None:
-                self.program.load(str(program))
-        self._schemas: dict[int, dict[str, Any]] = {}
+                _load(self.program, Path(program))
+        self.program.set_lm(None)  # one of its own would be asked behind the lab's back
+        self._schema_of: tuple[Any, dict[str, Any]] = (None, {})
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # dspy's classes are pickled otherwise in every process; a study goes by what is pickled.
+        return _restored, (canonical(self.program.dump_state()),)
 
     def plan(self, request: PlanRequest, bench: Bench) -> TaskPlan:
         """Ask the model for a plan.
@@ -129,29 +186,43 @@ class Structured:
         LMError
             No reply came.
         """
-        schema = self._schema(bench)
+        offers = [(a.type, tool) for a in bench.actions.values() for tool in a.offers(bench)]
+        schema = self._schema(bench, offers)
         try:
             with lm_errors():
                 reply = self.program(
                     schema=schema,
                     task=request.user_input,
-                    tools=_tools(bench.tools),
+                    tools=_tools(offers),
                     known=_known(request),
                     situation=_situation(request),
                 ).plan
-        except dspy.utils.exceptions.AdapterParseError as e:
-            raise PlanParseError([_one_line(e)]) from e
+        except ParseError as e:
+            raise PlanParseError([parse_problem(e)]) from e
         return checked_plan(_completed(reply), request, bench)
 
-    def _schema(self, bench: Bench) -> dict[str, Any]:
-        schema = self._schemas.get(id(bench.tools))
-        if schema is None:
-            schema = self._schemas[id(bench.tools)] = plan_schema(bench.tools)
+    def _schema(self, bench: Bench, offers: Sequence[Offer]) -> dict[str, Any]:
+        tools, schema = self._schema_of
+        if tools is not bench.tools:
+            called = {tool.name: tool for kind, tool in offers if kind == CALL_TOOL}
+            schema = plan_schema(called, others=[o for o in offers if o[0] != CALL_TOOL])
+            self._schema_of = (bench.tools, schema)
         return schema
 
 
-def _one_line(error: Exception) -> str:
-    return " ".join(str(getattr(error, "message", error)).split())[:300]
+def _restored(state: str) -> Structured:
+    program = PlanProgram()
+    program.load_state(json.loads(state))
+    return Structured(program)
+
+
+def _load(program: PlanProgram, path: Path) -> None:
+    if path.suffix != ".json":
+        raise ConfigError(f"expected a program saved as .json, got {str(path)!r}")
+    try:
+        program.load(str(path))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as e:
+        raise ConfigError(f"program {str(path)!r} cannot be read: {type(e).__name__}: {e}") from e
 
 
 def _completed(reply: Any) -> Any:
@@ -167,17 +238,18 @@ def _completed(reply: Any) -> Any:
     return {**reply, "steps": steps}
 
 
-def _tools(tools: Mapping[str, Tool]) -> str:
+def _tools(offers: Sequence[Offer]) -> str:
     lines = []
-    for tool in tools.values():
+    for kind, tool in offers:
         properties = tool.parameters.get("properties", {})
-        required = set(tool.parameters.get("required", properties))
+        required = set(tool.parameters.get("required", ()))
         listed = ", ".join(
             f"{n}{'' if n in required else '?'}: {s.get('type', 'any')}"
             for n, s in properties.items()
         )
         returns = _shape(tool.returns)
-        lines.append(f"- {tool.name}({listed}) -> {returns}: {tool.description}")
+        name = tool.name if kind == CALL_TOOL else f"{kind} {tool.name}".strip()
+        lines.append(f"- {name}({listed}) -> {returns}: {tool.description}")
     return "\n".join(lines)
 
 
@@ -201,21 +273,34 @@ def _situation(request: PlanRequest) -> str:
     lines = [f"- {hint}" for hint in request.hints]
     if request.scope == INITIAL or request.earlier is None:
         return "\n".join(["Nothing has been done yet.", *lines])
-    done = [f"- {s.step_id}: {s.label} gave {canonical(s.result)[:300]}" for s in request.done]
-    failed = [
-        f"- {s.step_id}: {s.label}({canonical(s.parameters)}) failed: {s.error}"
-        for s in request.earlier.steps
-        if s.status is StepStatus.FAILED
+    label = {s.step_id: s.label for s in request.earlier.steps}
+    done = [
+        f"- {step}: {label.get(step, 'of a plan before')} gave {canonical(result)[:300]}"
+        for step, result in request.results.items()
     ]
+    failed, dropped = [], []
+    for s in request.earlier.steps:
+        if s.status in (StepStatus.FAILED, StepStatus.INTERRUPTED):
+            failed.append(f"- {s.step_id}: {_call(s)} {s.status}: {s.error}")
+        elif s.status is not StepStatus.COMPLETED:
+            dropped.append(f"- {s.step_id}: {_call(s)} {s.status}")
     text = ["An earlier plan met trouble; plan only what remains to be done."]
     if request.scope == FULL:
         text = ["An earlier plan met trouble; make a new one from where things stand."]
-        text += ["Side effects that stand:", *(f"- {e}" for e in request.side_effects)]
-    if done:
-        text += ["Done (refer to these results by their step ids):", *done]
-    if failed:
-        text += ["Failed:", *failed]
+    for title, listed in (
+        ("Done (refer to these results by their step ids):", done),
+        ("Side effects that stand:", [f"- {effect}" for effect in request.side_effects]),
+        ("Failed:", failed),
+        ("Planned before and not done:", dropped),
+    ):
+        text += [title, *listed] if listed else []
+    if request.reflection is not None:
+        text.append(f"Assessment: {request.reflection.analysis}")
     return "\n".join([*text, *lines, f"Replans left: {request.replans_left}"])
+
+
+def _call(step: TaskStep) -> str:
+    return f"{step.label}({canonical(step.parameters)})"
 
 
 INPUTS = {
@@ -237,4 +322,16 @@ Make a plan that reaches the user's goal by calling tools. Nothing is executed w
 - Every stepId is a new short name made of letters, digits and underscores.
 - `answer` is null, or the text or reference that answers the user's question.
 - Where nothing needs to be done, `steps` is empty.
+
+For example, for "Fetch the newest invoice and pay it", with the tools find_invoices() ->
+{invoices: [{id: string, day: integer}]} and pay(invoice_id: string) -> {receipt: string}:
+
+{"summary": "find it, then pay it", "steps": [
+ {"stepId": "find", "actionType": "call_tool", "targetResource": "find_invoices",
+  "parameters": {}, "dependencies": []},
+ {"stepId": "pay", "actionType": "call_tool", "targetResource": "pay",
+  "parameters": {"invoice_id": "${find.invoices[-1].id}"}, "dependencies": ["find"]}],
+ "answer": "${pay.receipt}"}
+
+The word before the first dot of a reference is a stepId of this plan, or of a step that is done.
 """

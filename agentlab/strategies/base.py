@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from agentlab.bench import Bench
 from agentlab.decisions import (
@@ -29,6 +30,13 @@ TriggerRule = Callable[[TriggerPoint, State, "str | None"], "str | None"]
 
 Scope = Callable[[Trigger, State, Bench], "ReplanDecision | None"]
 """(trigger, state, bench) -> what to do, or None when there is nothing (more) to offer."""
+
+
+class Decider(Protocol):
+    """Decides what to do with a plan that met trouble."""
+
+    def decide(self, trigger: Trigger, state: State, bench: Bench) -> ReplanDecision | str:
+        """Return the decision, or why there is none."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +99,8 @@ class Strategy:
     budget : Budget
     when_spent : ReplanAction
         CONTINUE or ABORT.
+    needs_model : bool
+        True when it asks a language model.
     """
 
     name: str
@@ -98,6 +108,7 @@ class Strategy:
     scope: Scope
     budget: Budget = Budget()
     when_spent: ReplanAction = ReplanAction.ABORT
+    needs_model: bool = False
 
     def triggered(
         self, point: TriggerPoint, state: State, step_id: str | None = None

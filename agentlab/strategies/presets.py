@@ -51,6 +51,16 @@ def on_error(replans: int = 3) -> Strategy:
     )  # fmt: skip
 
 
+@STRATEGIES.register("ask_on_error")
+def ask_on_error(replans: int = 3) -> Strategy:
+    """Ask the language model what to do when a step fails."""
+    extra = {"replans": replans} if replans != 3 else {}
+    return Strategy(
+        _named("ask_on_error", **extra), triggers.after_failure, scopes.ask,
+        Budget(replans=replans), ABORT, needs_model=True,
+    )  # fmt: skip
+
+
 @STRATEGIES.register("every_step")
 def every_step(replans: int = 50) -> Strategy:
     """Plan the rest anew after every step, failed or not (Plan-and-Act, arXiv 2503.09572)."""

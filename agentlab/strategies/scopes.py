@@ -98,6 +98,26 @@ def reflect(trigger: Trigger, state: State, bench: Bench) -> ReplanDecision | No
     )
 
 
+def ask(trigger: Trigger, state: State, bench: Bench) -> ReplanDecision | None:
+    """Ask the decider; plan the rest anew where it gives no decision, and say why it gave none.
+
+    It may not retry a step that would fail the same way: that is no decision either.
+    """
+    found = "there is no decider" if bench.decider is None else None
+    if bench.decider is not None:
+        told = bench.decider.decide(trigger, state, bench)
+        if isinstance(told, str):
+            found = told
+        elif told.action is ReplanAction.RETRY and _permanent(state, trigger.step_id):
+            found = f"it wants to retry a call that is permanently refused: {told.reasoning}"
+        else:
+            return told
+    return ReplanDecision(
+        action=ReplanAction.REPLAN_REMAINING, step_id=trigger.step_id,
+        reasoning=f"{trigger.reason} (by rule, since {found})",
+    )  # fmt: skip
+
+
 def informed(trigger: Trigger, state: State, bench: Bench) -> ReplanDecision | None:
     """Repair with knowledge of the fault: correct the belief, then retry or plan the rest anew.
 

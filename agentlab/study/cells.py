@@ -79,7 +79,7 @@ def run_cells(
     with_traces : bool
         Keep the spans.
     record : Path, optional
-        See ``make_lab``.
+        See ``make_lab``; opened once for all of them.
     """
     return list(_results(cells, faults, with_traces, record))
 
@@ -89,6 +89,7 @@ def _results(
     record: Path | None,
 ) -> Iterator[CellResult]:  # fmt: skip
     labs: dict[tuple[int, str], Lab] = {}
+    recording = None if record is None else Recording(record, "replay_or_call")
     for key, cell in cells:
         started = time.perf_counter()
         row = _identity(cell)
@@ -96,7 +97,7 @@ def _results(
         status = "done"
         try:
             if cell.role == ARM:
-                run = _run(cell, faults, labs, record)
+                run = _run(cell, faults, labs, recording)
                 measured = _measured(run)
                 canonical(measured)  # what is no JSON crashes this cell and not its whole batch
                 row |= measured
@@ -134,20 +135,21 @@ def _identity(cell: Cell) -> dict[str, Json]:
     }
 
 
-def make_lab(cell: Cell, faults: FaultPlan | None, record: Path | None = None) -> Lab:
+def make_lab(cell: Cell, faults: FaultPlan | None, record: Path | Recording | None = None) -> Lab:
     """Return the lab of an arm's cell.
 
     Parameters
     ----------
     cell : Cell
     faults : FaultPlan or None
-    record : Path, optional
+    record : Path or Recording, optional
         Serve the model's calls from this recording, and write there those it does not have.
     """
     assert cell.arm is not None
     model: str | Model | None = cell.arm.lm
     if model is not None and record is not None:
-        model = connected(model).recorded(Recording(record, "replay_or_call"))
+        tape = Recording(record, "replay_or_call") if isinstance(record, Path) else record
+        model = connected(model).recorded(tape)
     return Lab(
         cell.scenario, planner=cell.arm.planner, strategy=cell.arm.strategy, seed=cell.seed,
         fault_rate=cell.fault_rate, faults=faults, workers=cell.arm.workers,
@@ -156,8 +158,9 @@ def make_lab(cell: Cell, faults: FaultPlan | None, record: Path | None = None) -
 
 
 def _run(
-    cell: Cell, faults: FaultPlan | None, labs: dict[tuple[int, str], Lab], record: Path | None
-) -> Run:
+    cell: Cell, faults: FaultPlan | None, labs: dict[tuple[int, str], Lab],
+    record: Recording | None,
+) -> Run:  # fmt: skip
     """Run an arm's cell; labs that differ in nothing but seed and rate share what they can."""
     assert cell.arm is not None
     like = (id(cell.scenario), cell.arm.label)

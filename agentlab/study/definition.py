@@ -30,7 +30,7 @@ from agentlab.datasets import load_suite
 from agentlab.environments import get_environment
 from agentlab.errors import AgentLabError, ConfigError, UnknownNameError, suggest
 from agentlab.scenario import FaultKind, FaultPlan, Persistence, Scenario, Suite, Visibility
-from agentlab.study.grid import grid
+from agentlab.study.grid import MINDS, grid
 from agentlab.study.study import Study
 from agentlab.values import digest, explain
 
@@ -48,9 +48,6 @@ PRESETS: Mapping[str, FaultPlan | None] = {
 ``permanent`` are errors and timeouts that hit one call, or break the tool for good. ``announced``
 and ``silent`` are the same draws of missing, empty and wrong results; of silent ones the agent is
 not told."""
-
-
-MINDS = ("lm", "reflector", "responder")
 
 
 @dataclass(frozen=True)
@@ -339,6 +336,7 @@ def command(study: Study) -> str | None:
     words += ["--workers", str(axes["workers"][0])] if axes["workers"] != [1] else []
     words += ["--limit", str(len(study.suite))] if limit else []
     words += [] if study.controls else ["--no-controls"]
+    words += ["--record", str(study.record)] if study.record is not None else []
     return shlex.join([*words, "--out", str(study.out)])
 
 

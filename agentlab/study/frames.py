@@ -112,6 +112,58 @@ def joined(spans: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     return runs[keys].merge(spans, on="cell", how="inner")
 
 
+LM_CALLS = (
+    "cell", "arm", "scenario", "fault_rate", "seed", "span_id", "visit", "step_id", "model",
+    "prompt", "reply", "request", "finish", "error", "input_tokens", "output_tokens", "cost",
+    "served", "occurrence", "faults", "seconds", "sim_start", "sim_end",
+)  # fmt: skip
+"""Columns of the ``lm_calls`` frame.
+
+``cost``: US dollars that the call costs when it is made, missing where unknown; ``served``: from a
+recording, so nothing was billed; tokens are missing where they were not reported; ``seconds`` are
+wall time.
+"""
+
+
+def lm_calls_frame(spans: pd.DataFrame) -> pd.DataFrame:
+    """Return a row an LM call, with the columns of ``LM_CALLS``.
+
+    Parameters
+    ----------
+    spans : DataFrame
+        Spans of kind "lm", joined with their runs.
+    """
+    frame = spans.rename(columns={"name": "model", "input": "request"})
+    replies = [r if isinstance(r, dict) else {} for r in frame["output"]]
+    noted = [a if isinstance(a, dict) else {} for a in frame["attributes"]]
+    frame["prompt"] = [_encodable(prompt_of(r)) for r in frame["request"]]
+    frame["reply"] = [_encodable(_parts_text(r.get("message"))) if r else None for r in replies]
+    frame["finish"] = [r.get("finish_reason") for r in replies]
+    for name in ("input_tokens", "output_tokens"):
+        frame[name] = [a.get("usage", {}).get(name) for a in noted]
+    for name in ("cost", "served", "occurrence", "faults"):
+        frame[name] = [a.get(name) for a in noted]
+    for name in ("input_tokens", "output_tokens", "cost"):
+        frame[name] = frame[name].astype("float64")
+    return frame.reindex(columns=list(LM_CALLS))
+
+
+def prompt_of(request: Json) -> str:
+    """Return all text of a request document: system, then every message."""
+    if not isinstance(request, dict):
+        return ""
+    system = request.get("system") or ""
+    if not isinstance(system, str):
+        system = _parts_text({"parts": system})
+    texts = [system, *map(_parts_text, request.get("messages", ()))]
+    return "\n\n".join(t for t in texts if t)
+
+
+def _parts_text(message: Any) -> str:
+    parts = message.get("parts", ()) if isinstance(message, dict) else ()
+    return "".join(str(p.get("text", "")) for p in parts if isinstance(p, dict))
+
+
 def unpacked(frame: pd.DataFrame, column: str) -> pd.DataFrame:
     """Return ``frame`` with the fields of a column of objects as columns of their own."""
     import pandas as pd

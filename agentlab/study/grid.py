@@ -15,6 +15,9 @@ from agentlab.strategies import Strategy, get_strategy
 from agentlab.values import Json, digest
 from agentlab.workflows import get_workflow
 
+MINDS = ("lm", "reflector", "responder")
+"""Axes that are written down only where they were given."""
+
 
 @dataclass(frozen=True)
 class Arm:
@@ -82,6 +85,7 @@ class Arm:
                 "strategy": _written(self.strategy),
                 "workflow": self.workflow,
                 "workers": self.workers,
+                **{k: v for k in MINDS if (v := getattr(self, k)) is not None},
             }
         return cached
 
@@ -148,15 +152,6 @@ def grid(**axes: Any) -> tuple[Arm, ...]:
     return check_arms(arms)
 
 
-def _check_minds(arm: Arm, planner: Planner) -> None:
-    """Refuse an arm that would ask a language model it does not have; connect the one it has."""
-    asks = [k for k in ("reflector", "responder") if getattr(arm, k) == "lm"]
-    asks += ["planner"] if getattr(planner, "needs_model", False) else []
-    if asks and arm.lm is None:
-        raise StudyError(f"its {asks[-1]} asks a language model: name one, e.g. lm='recorded'")
-    Lab(lm=arm.lm, planner=planner, reflector=arm.reflector, responder=arm.responder)
-
-
 def _listed(value: Any) -> list[Any]:
     return list(value) if isinstance(value, (list, tuple, set)) else [value]
 
@@ -179,9 +174,12 @@ def check_arms(arms: Iterable[Arm]) -> tuple[Arm, ...]:
             planner = get_planner(arm.planner) if isinstance(arm.planner, str) else arm.planner
             if not isinstance(planner, Planner):
                 raise StudyError(f"planner {arm.planner!r} has no method plan(request, bench)")
-            _check_minds(arm, planner)
-            if isinstance(arm.strategy, str):
-                get_strategy(arm.strategy)
+            chosen = arm.strategy
+            strategy = get_strategy(chosen) if isinstance(chosen, str) else chosen
+            Lab(
+                lm=arm.lm, planner=planner, strategy=strategy, reflector=arm.reflector,
+                responder=arm.responder,
+            )  # fmt: skip
             get_workflow(arm.workflow)
         except AgentLabError as e:
             raise StudyError(f"arm {arm.label!r}: {e}") from e

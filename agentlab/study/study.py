@@ -7,28 +7,27 @@ in one transaction. A killed study loses the cells under way and nothing else.
 
 from __future__ import annotations
 
-import hashlib
 import os
-import sys
 import tempfile
-import threading
-import time
-import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentlab.datasets import load_suite
-from agentlab.environments import registered
-from agentlab.errors import ConfigError, StudyError, UnknownNameError
-from agentlab.run import ReplayReport, Run, first_difference
+from agentlab.errors import StudyError, UnknownNameError
+from agentlab.lm.recording import Recording
+from agentlab.run import Run
 from agentlab.scenario import FaultPlan, Scenario, Suite
 from agentlab.study import frames
-from agentlab.study.cells import ARM, CEILING, FLOOR, Cell, make_lab, run_cells
+from agentlab.study.cells import ARM, CEILING, FLOOR, Cell, make_lab
 from agentlab.study.compare import compare
 from agentlab.study.grid import Arm, arm_from_json, check_arms
+from agentlab.study.pool import computed
+from agentlab.study.progress import Progress
+from agentlab.study.provenance import code_fingerprint, versions
+from agentlab.talk import served_calls
+from agentlab.trace.compare import ReplayReport, first_difference
 from agentlab.trace.span import Span
 from agentlab.trace.store import CellResult, Store
 from agentlab.values import Json
@@ -36,9 +35,6 @@ from agentlab.workflows import get_workflow
 
 if TYPE_CHECKING:
     import pandas as pd
-
-TASK_SECONDS = 0.3
-"""How long the batch of cells should take that a worker is handed at once."""
 
 
 class Study:
@@ -167,7 +163,7 @@ class Study:
             self._register(store, allow_mixed)
             done = store.cells()
             todo = self._todo(done, retry_crashed)
-            with _bar(progress, len(todo)) as tell:
+            with Progress(progress, len(todo)) as tell:
                 finished = successes = asked = 0
                 workers = processes or os.cpu_count() or 1
                 with closing(self._computed(todo, workers, backend)) as batches:
@@ -179,6 +175,8 @@ class Study:
                                 asked += 1
                                 successes += bool(r.row["success"])
                         tell(finished, len(todo), successes / asked if asked else float("nan"))
+        if todo and self.record is not None and self.record.exists():
+            Recording(self.record, "replay_or_call").compact()  # workers append as they go
         return self.runs
 
     def _todo(self, done: dict[str, CellResult], retry: bool) -> list[tuple[str, Cell]]:
@@ -194,39 +192,9 @@ class Study:
     def _computed(
         self, todo: list[tuple[str, Cell]], processes: int, backend: str
     ) -> Generator[list[CellResult], None, None]:
-        """Yield finished batches as they come; their size follows the pace of the ones before."""
-        pace = _Pace(processes)
-        if processes == 1 or len(todo) < 2:
-            for batch in pace.batches(todo):
-                results = run_cells(batch, self.faults, self.traces, self.record)
-                pace.learn(results)
-                yield results
-            return
-        from joblib import Parallel, delayed
-
-        worlds, parent = registered(), os.getpid() if backend == "loky" else None
-        try:
-            pool = Parallel(
-                n_jobs=processes, backend=backend, return_as="generator_unordered",
-                batch_size=1, pre_dispatch="2*n_jobs",
-            )  # fmt: skip
-        except ValueError as e:
-            raise ConfigError(f"backend {backend!r}: {e}") from e
-        tasks = (
-            delayed(_worker)(
-                _Path(sys.path), batch, self.faults, self.traces, self.record, worlds, parent
-            )
-            for batch in pace.batches(todo)
+        return computed(
+            todo, processes, backend, faults=self.faults, traces=self.traces, record=self.record
         )
-        outputs = pool(tasks)
-        try:
-            for results in outputs:
-                pace.learn(results)
-                yield results
-        finally:  # after an error or Ctrl-C joblib warns of the tasks that it cancels
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                outputs.close()
 
     def _register(self, store: Store, allow_mixed: bool) -> None:
         """Write down what is needed to reproduce; refuse results of other code."""
@@ -331,6 +299,11 @@ class Study:
             ),
         )
 
+    @property
+    def lm_calls(self) -> pd.DataFrame:
+        """A row a call of a language model, with prompt, reply, tokens and cost."""
+        return self._frame("lm_calls", lambda: frames.lm_calls_frame(self._joined(("lm",))))
+
     def _joined(self, kinds: Iterable[str]) -> pd.DataFrame:
         with self._store() as store:
             spans = frames.spans_frame(store, kinds)
@@ -342,7 +315,7 @@ class Study:
         return self._frames[name]
 
     def frame(self, name: str) -> pd.DataFrame:
-        """Return a frame by name: "runs", "steps", "spans", "decisions" or "faults".
+        """Return a frame: "runs", "steps", "spans", "decisions", "faults" or "lm_calls".
 
         Raises
         ------
@@ -351,7 +324,7 @@ class Study:
         """
         known = {
             "runs": "runs", "steps": "steps", "spans": "spans", "decisions": "decisions",
-            "faults": "faults_delivered",
+            "faults": "faults_delivered", "lm_calls": "lm_calls",
         }  # fmt: skip
         if name not in known:
             raise UnknownNameError("frame", name, known)
@@ -400,14 +373,21 @@ class Study:
         """Return a fresh run of a cell, not yet started: to step, fork or finish."""
         _, found = self.find(cell)
         assert found.arm is not None
-        return Run.start(get_workflow(found.arm.workflow), make_lab(found, self.faults))
+        lab = make_lab(found, self.faults, self.record)
+        return Run.start(get_workflow(found.arm.workflow), lab)
 
     def replay(self, cell: str) -> ReplayReport:
-        """Run a stored cell again and compare it with its stored spans."""
-        recorded = [s.row() for s in self.trace(cell)]
+        """Run a stored cell again and compare it with its stored spans.
+
+        Language models are not asked: the stored spans hold what they said.
+        """
+        stored = self.trace(cell)
+        recorded = [s.row() for s in stored]
         if not recorded:
             raise StudyError("this run has no stored trace (it crashed, or traces were off)")
-        run, raised = self.rerun(cell), None
+        fresh, raised = self.rerun(cell), None
+        served = served_calls(stored)
+        run = Run(fresh.workflow, fresh.lab, [fresh.state], [], journal=served)
         try:
             run.finish()
         except Exception as e:  # the recorded run raised nothing, so this is where they part
@@ -417,14 +397,14 @@ class Study:
         same = recorded[1:] if raised is None else recorded[1 : len(now)]
         problem = first_difference(same, now[1:]) or raised
         if problem is None:
-            return ReplayReport(True, visits, visits, 0)
+            return ReplayReport(True, visits, visits, served.served)
         matched = 0
         for visit in range(visits):
             pair = [[row for row in rows[1:] if row[4] == visit] for rows in (recorded, now)]
             if first_difference(*pair) is not None:
                 break
             matched += 1
-        return ReplayReport(False, visits, matched, 0, problem)
+        return ReplayReport(False, visits, matched, served.served, problem)
 
 
 def _suite(suite: str | Path | Suite | Sequence[Scenario]) -> Suite:
@@ -463,124 +443,3 @@ def _again(cell: Cell, attempt: int) -> Cell:
     from dataclasses import replace
 
     return replace(cell, attempt=attempt)
-
-
-class _Path(list[str]):
-    """The parent's import path; a worker extends its own when this arrives.
-
-    It is unpickled first, so what follows may be objects of modules that only this path leads to.
-    """
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _extend_path, ([p for p in self if p],)
-
-
-def _extend_path(path: list[str]) -> list[str]:
-    sys.path.extend(p for p in path if p not in sys.path)
-    return path
-
-
-def _worker(
-    path: list[str], batch: Sequence[tuple[str, Cell]], faults: FaultPlan | None, traces: bool,
-    record: Path | None, worlds: list[Any], parent: int | None,
-) -> list[CellResult]:  # fmt: skip
-    from agentlab.environments import register_environment
-
-    if parent is not None:
-        _end_with(parent)
-    for world in worlds:
-        register_environment(world)
-    return run_cells(batch, faults, traces, record)
-
-
-@lru_cache(maxsize=1)
-def _end_with(parent: int) -> None:
-    """End this worker when its parent was killed; loky's would wait for work for ever."""
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(1)
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
-
-
-class _Pace:
-    """Cuts the work into batches of about ``TASK_SECONDS``, from the time the last ones took."""
-
-    def __init__(self, processes: int) -> None:
-        self.processes = processes
-        self.seconds = 0.02  # a cell, to begin with
-
-    def learn(self, results: Sequence[CellResult]) -> None:
-        if results:
-            mean = sum(float(r.row["wall_seconds"]) for r in results) / len(results)
-            self.seconds = 0.7 * self.seconds + 0.3 * mean
-
-    def batches(self, todo: list[tuple[str, Cell]]) -> Iterator[list[tuple[str, Cell]]]:
-        start = 0
-        while start < len(todo):
-            left = len(todo) - start
-            fair = max(1, left // (2 * self.processes))  # keep every worker busy to the end
-            size = min(max(1, int(TASK_SECONDS / max(self.seconds, 1e-5))), fair)
-            yield todo[start : start + size]
-            start += size
-
-
-class _bar:  # noqa: N801 - used as a function
-    """Shows progress: a bar, a callable, or nothing."""
-
-    def __init__(
-        self, progress: bool | Callable[[int, int, float], None] | None, total: int
-    ) -> None:
-        self.told = progress if callable(progress) else None
-        shown = progress is True or (progress is None and sys.stderr.isatty())
-        self.bar: Any = None
-        if shown and total:
-            from tqdm.auto import tqdm
-
-            self.bar = tqdm(total=total, unit="run", dynamic_ncols=True)
-        self.last = time.monotonic()
-
-    def __enter__(self) -> Callable[[int, int, float], None]:
-        return self.tell
-
-    def tell(self, finished: int, total: int, rate: float) -> None:
-        if self.told is not None:
-            self.told(finished, total, rate)
-        if self.bar is not None:
-            self.bar.set_postfix_str(f"success {rate:.1%}", refresh=False)
-            self.bar.update(finished - self.bar.n)
-
-    def __exit__(self, *exception: object) -> None:
-        if self.bar is not None:
-            self.bar.close()
-
-
-@lru_cache(maxsize=1)
-def code_fingerprint() -> str:
-    """Return 16 hexadecimal digits of the code that results depend on (views left out)."""
-    root = Path(__file__).parent.parent
-    views = {
-        "cli.py", "doctor.py", "plots.py", "report.py", "report_page.py", "terminal.py",
-        "study/definition.py", "study/leaderboard.py", "__init__.py",
-    }  # fmt: skip
-    found = hashlib.blake2b(digest_size=8)
-    for path in sorted(root.rglob("*.py")):
-        relative = path.relative_to(root).as_posix()
-        if relative not in views and not relative.startswith("widgets/"):
-            found.update(relative.encode() + b"\0" + path.read_bytes())
-    return found.hexdigest()
-
-
-def versions() -> dict[str, str]:
-    """Return the versions that results were made with."""
-    from importlib.metadata import PackageNotFoundError, version
-
-    found = {"python": sys.version.split()[0]}
-    for name in ("agentlab-sandbox", "pydantic", "pyrsistent", "jsonschema-rs", "jmespath"):
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            found[name] = "unknown"
-    return found

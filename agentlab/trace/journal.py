@@ -87,6 +87,38 @@ class MemoryJournal:
         self.entries[address] = Entry(address, name, request, True, result, error)
 
 
+class NestedJournal:
+    """The journal of a run inside a step of another: addresses become addresses of the outer run.
+
+    Parameters
+    ----------
+    outer : Journal
+    visit : int
+        The outer run's.
+    prefix : str
+        Says which step, and which attempt of it.
+    """
+
+    def __init__(self, outer: Journal, visit: int, prefix: str) -> None:
+        self._outer, self._visit, self._prefix = outer, visit, prefix
+
+    def _address(self, inner: Address) -> Address:
+        step = f"{self._prefix}/{inner.visit}:{inner.step_id}"
+        return Address(self._visit, step, inner.attempt, inner.nth)
+
+    def find(self, address: Address, name: str, request: str) -> Entry | None:
+        """Return what is known of the call at this address."""
+        return self._outer.find(self._address(address), name, request)
+
+    def start(self, address: Address, name: str, request: str) -> None:
+        """Write down that a call is about to be made."""
+        self._outer.start(self._address(address), name, request)
+
+    def finish(self, address: Address, name: str, request: str, result: Json, error: Json) -> None:
+        """Write down how it ended."""
+        self._outer.finish(self._address(address), name, request, result, error)
+
+
 class ReplayJournal(MemoryJournal):
     """A journal that only serves: a call that was not recorded, or differs, stops the replay."""
 

@@ -79,6 +79,34 @@ class Recorder:
         return [s for s in self.spans if s.kind == kind]
 
 
+class NestedRecorder(Recorder):
+    """Records a run inside a step of another: one trace, addresses put under the outer step's.
+
+    Parameters
+    ----------
+    outer : Recorder
+    visit : int
+        The outer run's; every span inside has it.
+    step_id : str
+        The outer step; a span inside has ``step/inner``.
+    """
+
+    def __init__(self, outer: Recorder, visit: int, step_id: str) -> None:
+        super().__init__(outer.sinks)
+        self.spans = outer.spans
+        self._outer, self._visit, self._step_id = outer, visit, step_id
+
+    def span(
+        self, kind: str, name: str, *, visit: int = 0, step_id: str = "", attempt: int = 0,
+        input: Any = None, now: float = 0.0,
+    ) -> OpenSpan:  # fmt: skip
+        """Open a span in the outer trace."""
+        inner = f"{self._step_id}/{step_id}" if step_id else self._step_id
+        return self._outer.span(
+            kind, name, visit=self._visit, step_id=inner, attempt=attempt, input=input, now=now
+        )
+
+
 class OpenSpan:
     """The context manager of a span under way."""
 

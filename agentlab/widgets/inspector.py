@@ -26,10 +26,11 @@ import traitlets
 from agentlab.errors import AgentLabError, PlanError, PlanParseError, RunError, UnknownNameError
 from agentlab.nodes.base import END
 from agentlab.plans.task_plan import TaskPlan
-from agentlab.run import Run, Visit
+from agentlab.run import Run
 from agentlab.scenario import LM_KINDS, FaultKind, Persistence, TargetedFault
 from agentlab.state import State
 from agentlab.trace.span import Span
+from agentlab.visits import Visit
 from agentlab.widgets import html
 from agentlab.widgets.drawing import timeline
 from agentlab.widgets.markup import Child, clean, markup, tag

@@ -131,7 +131,7 @@ def test_a_reply_that_does_not_parse_is_asked_for_once_more_with_the_error(notes
 @pytest.mark.parametrize(
     ("fields", "text"),
     [
-        ({"actionType": "llm_generate"}, "unknown action type 'llm_generate'"),
+        ({"actionType": "rag_query"}, "unknown action type 'rag_query'"),
         ({"targetResource": "gone"}, "unknown tool 'gone'"),
         ({"dependencies": [7]}, "depends on unknown step"),
         ({"dependencies": [1]}, "cyclic dependency"),

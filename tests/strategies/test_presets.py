@@ -28,6 +28,8 @@ TABLE = [  # text, name in results, replans, executions, when spent
     ),
     ("on_error", "on_error", 3, 100, "ABORT"),
     ("on_error(5)", "on_error(replans=5)", 5, 100, "ABORT"),
+    ("ask_on_error", "ask_on_error", 3, 100, "ABORT"),
+    ("ask_on_error(5)", "ask_on_error(replans=5)", 5, 100, "ABORT"),
     ("every_step", "every_step", 50, 100, "CONTINUE"),
     ("every_step(4)", "every_step(replans=4)", 4, 100, "CONTINUE"),
     ("every", "every(3)", 50, 100, "CONTINUE"),

@@ -13,8 +13,9 @@ from agentlab.decisions import ReplanDecision, ReplanRecord
 from agentlab.nodes.base import Node
 from agentlab.planners.fixed import Fixed
 from agentlab.plans.task_plan import StepStatus, TaskPlan, TaskStep
-from agentlab.run import Lineage, Run
+from agentlab.run import Run
 from agentlab.state import State
+from agentlab.visits import Lineage
 from agentlab.widgets import inspector
 from agentlab.widgets.inspector import Inspector
 from agentlab.workflow import END, Workflow

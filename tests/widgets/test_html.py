@@ -83,9 +83,10 @@ def test_tag_and_markup():
 
 
 def test_secrets_do_not_show():
-    model = ModelSettings(model_id="m", api_key="sk-very-secret")
+    model = ModelSettings(model_id="openai/m", api_key="sk-very-secret")
     agent = AgentConfig(id="a", name="a", model=model)
-    run = al.autonomous.start(al.Lab(tools=[], planner=Fixed([]), agent=agent), "hello")
+    lab = al.Lab(tools=[], planner=Fixed([]), agent=agent, responder="template")
+    run = al.autonomous.start(lab, "hello")
     run.finish()
     assert run.state.llm_model_config is not None
     assert "very-secret" not in run._repr_html_()

@@ -1,0 +1,171 @@
+"""``agentlab run``: one task for a configured agent, told on the terminal as it goes on.
+
+The response is written to stdout, token by token where the model streams; what leads to it goes to
+stderr, so that the response alone can be piped on.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
+
+import typer
+
+from agentlab.errors import ConfigError
+from agentlab.plans.task_plan import PlanStatus, TaskPlan
+
+if TYPE_CHECKING:
+    from agentlab.lab import Lab
+    from agentlab.state import State
+
+LENGTH = 200
+"""Characters after which a step's result is cut."""
+
+
+def run(
+    task: Annotated[str, typer.Argument(help="What the agent is asked.")],
+    agent: Annotated[
+        str, typer.Option(help="FILE:NAME, an agent in a YAML or TOML file; example:assistant.")
+    ],
+    lm: Annotated[
+        str | None, typer.Option(help="A language model, for every agent [the agent's own].")
+    ] = None,
+    planner: Annotated[
+        str | None, typer.Option(help="A planner [the agent's, else structured].")
+    ] = None,
+    strategy: Annotated[
+        str | None, typer.Option(help="A replan strategy, e.g. 'retry(2)' [the agent's].")
+    ] = None,
+    plan: Annotated[
+        str | None, typer.Option(help="A plan as .json, to be carried out as it is.")
+    ] = None,
+    workflow: Annotated[str, typer.Option(help="How it is gone about.")] = "autonomous",
+) -> None:
+    """Let a configured agent carry a task out.
+
+    Exit code 1: its plan did not complete, as the response says. Example: agentlab run "What time
+    is it in Tokyo?" --agent example:clock --lm openai/gpt-4o-mini
+    """
+    from agentlab.workflows import get_workflow
+
+    graph = get_workflow(workflow)
+    lab = _lab(agent, lm, planner, strategy, plan)
+    progress = Progress(sys.stdout, sys.stderr)
+    under_way = graph.start(lab, task, handler=progress)
+    state = under_way.finish()
+    progress.close(state)
+    if state.error is not None:
+        raise ConfigError(state.error)
+    ended = state.task_plan.status if state.task_plan is not None else None
+    if ended in (PlanStatus.FAILED, PlanStatus.ABORTED):
+        raise typer.Exit(1)
+
+
+def _lab(
+    agent: str, lm: str | None, planner: str | None, strategy: str | None, plan: str | None
+) -> Lab:
+    from agentlab.lab import Lab
+    from agentlab.planners.fixed import Fixed
+
+    if plan is not None and planner is not None:
+        raise ConfigError("--plan is carried out as it is: give it or --planner, not both")
+    fixed = Fixed(_read_plan(Path(plan))) if plan is not None else None
+    lab = Lab(agent=agent, lm=lm, planner=fixed or planner, strategy=strategy)
+    lab.agent()
+    if lab.model is None and fixed is None and planner is None:
+        raise ConfigError(
+            f"agent {agent!r} has no language model to plan with: --lm names one, as in "
+            "--lm openai/gpt-4o-mini; or give the plan by --plan FILE.json"
+        )
+    return lab
+
+
+def _read_plan(path: Path) -> Any:
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as e:
+        raise ConfigError(f"{path}: cannot be read: {e}") from e
+    except json.JSONDecodeError as e:
+        raise ConfigError(f"{path}: not JSON: {e}") from e
+    if not isinstance(document, (dict, list)):
+        raise ConfigError(f"{path}: expected a plan (an object with steps) or a list of steps")
+    return document
+
+
+class Progress:
+    """A handler that tells stages and steps on one stream, and the response on another.
+
+    Parameters
+    ----------
+    out : file
+        For the response.
+    aside : file
+        For everything else.
+    """
+
+    def __init__(self, out: TextIO, aside: TextIO) -> None:
+        self._out, self._aside = out, aside
+        self._told = 0
+        self._failed = False
+        self._written = ""
+
+    def on_thinking_content(self, stage: str, text: str) -> None:
+        """Tell what is being done."""
+        self._say(f"{stage.replace('_', ' ')}: {text}")
+
+    def on_node_complete(self, node: str, state: State) -> None:
+        """Tell the plan that was made, and how steps ended."""
+        if node == "planning" and state.task_plan is not None:
+            self._plan(state.task_plan)
+        for result in state.task_results[self._told :]:
+            ended = _short(result.result) if result.error is None else result.error
+            self._say(f"{result.step_id} {result.status}: {ended}", 2)
+        self._told = len(state.task_results)
+
+    def on_replan_required(self, reason: str, count: int) -> None:
+        """Tell why a new plan is made."""
+        self._say(f"new plan {count}: {reason}")
+
+    def on_error(self, error: str) -> None:
+        """Keep the template's words back: the error is told as one message."""
+        self._failed = True
+
+    def on_token(self, text: str) -> None:
+        """Write a piece of the response."""
+        if self._failed:
+            return
+        from agentlab.terminal import visible
+
+        self._written += text
+        self._out.write(visible(text))
+        self._out.flush()
+
+    def close(self, state: State) -> None:
+        """Write what of the response has not been written."""
+        response = state.final_response or ""
+        if self._failed and state.task_plan is None:
+            return
+        self._failed = False
+        if self._written != response:  # a model broke off, and the template took over
+            if self._written:
+                self.on_token("\n")
+            self.on_token(response)
+        self.on_token("\n")
+
+    def _plan(self, plan: TaskPlan) -> None:
+        self._say(f"plan: {len(plan)} steps" if len(plan) != 1 else "plan: 1 step")
+        for step in plan.steps:
+            self._say(f"{step.step_id}: {step.label}({_short(step.parameters)})", 2)
+
+    def _say(self, text: str, indent: int = 0) -> None:
+        from agentlab.terminal import line
+
+        self._aside.write(" " * indent + line(text) + "\n")
+        self._aside.flush()
+
+
+def _short(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= LENGTH else f"{text[: LENGTH - 1]}…"
