@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentlab.bench import Bench
-from agentlab.lab import fault_row
 from agentlab.scenario import LM_KINDS
 from agentlab.state import State
+from agentlab.tool_door import fault_row
 
 END = "END"
 """Name of what follows the last node."""
