@@ -151,6 +151,12 @@ class Lab(ToolDoor):
         self.journal: Journal = NoJournal()
         self.ancestors: tuple[str, ...] = ()
         self._complained: set[str] = set()
+        self.__dict__["_sealed"] = True
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if "_sealed" in self.__dict__:
+            raise AttributeError(f"a lab is immutable; lab.bind({name}=...) returns a changed one")
+        super().__setattr__(name, value)
 
     def bind(self, **changes: Any) -> Lab:
         """Return a lab that shares everything but the named attributes.

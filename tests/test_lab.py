@@ -373,3 +373,12 @@ def test_a_tool_with_an_invalid_schema_fails_its_call(notes, step):
     assert run.state.final_response
     assert run.plan.step("a").status == "failed"
     assert notes.made == []
+
+
+def test_a_lab_is_immutable():
+    lab = al.Lab(al.load_suite("chain")[0])
+    with pytest.raises(AttributeError, match=r"lab\.bind\(seed=\.\.\.\)"):
+        lab.seed = 3
+    with pytest.raises(AttributeError, match="immutable"):
+        lab.bind(seed=3).seed = 4
+    assert (lab.seed, lab.bind(seed=3).seed) == (0, 3)
