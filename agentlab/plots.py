@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from agentlab.errors import StudyError, suggest
-from agentlab.plans.graph import levels
+from agentlab.plans import graph
 from agentlab.plans.task_plan import StepStatus, TaskPlan, TaskStep
 
 if TYPE_CHECKING:
@@ -241,11 +241,11 @@ def plan_graph(plan: TaskPlan, ax: Axes | None = None) -> Axes:
         by level (the longest way to them); after ``ROW`` levels a new row begins. An arrow that
         others imply is left out, and so are steps of earlier plans.
     """
-    places = _places(levels(plan))
+    places = _places(graph.levels(plan))
     columns = 1 + max((x for x, _ in places.values()), default=0)
     depth = 1 - min((y for _, y in places.values()), default=0)
     ax = _axes(ax, (max(3.2, 2.0 * columns), max(1.6, 0.95 * depth + 0.7)))
-    for before, after in _edges(plan):
+    for before, after in graph.edges(plan):
         _arrow(ax, places[before], places[after])
     for step in plan.steps:
         _box(ax, step, *places[step.step_id])
@@ -254,18 +254,6 @@ def plan_graph(plan: TaskPlan, ax: Axes | None = None) -> Axes:
     ax.set_axis_off()
     _status_legend(ax, [s for s in STATUS if any(step.status is s for step in plan.steps)])
     return ax
-
-
-def _edges(plan: TaskPlan) -> list[tuple[str, str]]:
-    """Return the dependencies within the plan that do not follow from others."""
-    above: dict[str, set[str]] = {}
-    edges = []
-    for step in plan.steps:  # plan order is topological
-        direct = [d for d in step.dependencies if d in above]
-        implied = set().union(*(above[d] for d in direct))
-        edges += [(d, step.step_id) for d in direct if d not in implied]
-        above[step.step_id] = implied.union(direct)
-    return edges
 
 
 def _places(found: Sequence[Sequence[str]]) -> dict[str, tuple[float, float]]:

@@ -48,6 +48,21 @@ def levels(plan: TaskPlan) -> tuple[tuple[str, ...], ...]:
     return tuple(tuple(i for i, d in depth.items() if d == level) for level in range(count))
 
 
+def edges(plan: TaskPlan) -> list[tuple[str, str]]:
+    """Return the dependencies within the plan that do not follow from others (before, after).
+
+    This is the transitive reduction of the dependency graph, what a drawing shows.
+    """
+    above: dict[str, set[str]] = {}
+    found = []
+    for step in plan.steps:  # plan order is topological
+        direct = [d for d in step.dependencies if d in above]
+        implied = set().union(*(above[d] for d in direct))
+        found += [(d, step.step_id) for d in direct if d not in implied]
+        above[step.step_id] = implied.union(direct)
+    return found
+
+
 def critical_path(
     plan: TaskPlan, seconds: Callable[[TaskStep], float] = lambda step: 1.0
 ) -> tuple[tuple[str, ...], float]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from agentlab.plans.graph import levels
+from agentlab.plans import graph
 from agentlab.plans.task_plan import StepStatus, TaskPlan, TaskStep
 from agentlab.plots import STATUS, shortened
 from agentlab.trace.span import Span
@@ -68,9 +68,11 @@ def plan_svg(plan: TaskPlan, selected: str | None = None, *, live: bool = False)
     """
     if not plan.steps:
         return tag("p", "The plan has no steps.", class_="agentlab-quiet")
-    found = [level[i : i + TALL] for level in levels(plan) for i in range(0, len(level), TALL)]
+    found = [
+        level[i : i + TALL] for level in graph.levels(plan) for i in range(0, len(level), TALL)
+    ]
     places, width, height = _places(found)
-    arrows = [_arrow(places[a], places[b]) for a, b in _edges(plan)]
+    arrows = [_arrow(places[a], places[b]) for a, b in graph.edges(plan)]
     boxes = [_box(s, places[s.step_id], s.step_id == selected, live) for s in plan.steps]
     svg = tag(
         "svg", arrows, boxes, xmlns="http://www.w3.org/2000/svg", viewBox=f"0 0 {width} {height}",
@@ -98,18 +100,6 @@ def _colours(status: StepStatus) -> str:
     """Hand a status's colours to the style sheet, and to viewers that have none."""
     fill, edge, *_ = STATUS[status]
     return f"--agentlab-edge:{edge};background:{fill};border-color:{edge}"
-
-
-def _edges(plan: TaskPlan) -> list[tuple[str, str]]:
-    """Return the dependencies within the plan that do not follow from others."""
-    above: dict[str, set[str]] = {}
-    edges = []
-    for step in plan.steps:  # plan order is topological
-        direct = [d for d in step.dependencies if d in above]
-        implied = set().union(*(above[d] for d in direct))
-        edges += [(d, step.step_id) for d in direct if d not in implied]
-        above[step.step_id] = implied.union(direct)
-    return edges
 
 
 def _places(found: Sequence[Sequence[str]]) -> tuple[dict[str, Place], int, int]:

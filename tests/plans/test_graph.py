@@ -48,6 +48,12 @@ def test_levels_are_the_topological_generations(plan):
     assert [sorted(level) for level in graph.levels(plan)] == expected
 
 
+@given(plans())
+@fast
+def test_edges_are_the_transitive_reduction(plan):
+    assert sorted(graph.edges(plan)) == sorted(nx.transitive_reduction(digraph(plan)).edges)
+
+
 @given(plans(), st.lists(st.integers(0, 9), min_size=8, max_size=8))
 @fast
 def test_critical_path_is_the_longest_path(plan, times):

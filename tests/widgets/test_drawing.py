@@ -8,6 +8,7 @@ import networkx as nx
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agentlab.plans import graph
 from agentlab.plans.task_plan import StepStatus, TaskPlan, TaskStep
 from agentlab.plots import STATUS
 from agentlab.trace.span import Span
@@ -58,8 +59,8 @@ def test_the_plan_is_drawn_without_overlap_and_with_the_arrows_that_count(plan):
         places[group.attrib["data-step"]] = (x, y)
     assert list(places) == [s.step_id for s in plan.steps]
     full = nx.DiGraph([(d, s.step_id) for s in plan.steps for d in s.dependencies])
-    assert set(drawing._edges(plan)) == set(nx.transitive_reduction(full).edges)
-    assert len(parts(svg, "path")) == len(drawing._edges(plan))
+    assert set(graph.edges(plan)) == set(nx.transitive_reduction(full).edges)
+    assert len(parts(svg, "path")) == len(graph.edges(plan))
 
 
 def test_a_drawing_is_well_formed_xml(hostile, hostile_run):
