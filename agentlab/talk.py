@@ -90,7 +90,7 @@ class Talk:
         )  # fmt: skip
 
     def _address(self) -> Address:
-        # Tools have the even places of a step's attempt, the LM's calls are numbered from 1.
+        # A step's tool call has place 0 of its attempt; LM calls are numbered from 1.
         return Address(self._state.visit, self._step_id, self._attempt, self._nth)
 
     def _served(self, key: str, document: dict[str, Json]) -> dict[str, Json] | None:
@@ -137,9 +137,8 @@ class Talk:
             span.sim_end = state.now + seconds_of(call)
             span.attributes = {
                 "usage": call.usage, "occurrence": call.occurrence, "faults": list(call.faults),
+                "served": call.served, "cost": call.cost, "attempts": call.attempts,
             }  # fmt: skip
-        # What a replay need not repeat (it serves instead of asking) is no part of the comparison.
-        span.attributes |= {"served": call.served, "cost": call.cost, "attempts": call.attempts}
         span.seconds = call.seconds
 
     def charged(self, state: State) -> State:
