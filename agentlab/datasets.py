@@ -8,7 +8,7 @@ from pathlib import Path
 
 from agentlab.environments import get_environment, provided_names, provided_suite
 from agentlab.errors import PlanParseError, ScenarioError, UnknownNameError
-from agentlab.plans.task_plan import parse_plan
+from agentlab.plans.parsing import parse_plan
 from agentlab.scenario import Scenario, Suite, read_suite, write_suite
 
 

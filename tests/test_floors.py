@@ -22,7 +22,7 @@ ROOT = Path(agentlab.__file__).parent
 HOUSE = {
     "0 words": """
         errors values registry calls
-        plans.references plans.task_plan plans.graph plans
+        plans.references plans.task_plan plans.parsing plans.graph plans
         scenario config decisions events state
     """,
     "1 memory": """
@@ -222,7 +222,8 @@ def test_run_and_workflow_know_no_lm_no_tool_and_no_widget():
         ("try:\n    import agentlab.lab\nexcept ImportError:\n    pass", [("lab", False)]),
         ("m = import_module('agentlab.plans.graph')", [("plans.graph", True)]),
         ("m = import_module(f'agentlab.plans.{n}')",
-         [("plans.graph", True), ("plans.references", True), ("plans.task_plan", True)]),
+         [("plans.graph", True), ("plans.parsing", True), ("plans.references", True),
+          ("plans.task_plan", True)]),
         ("import agentlabs, os\nfrom agentlab_other import x\ns = 'agentlab runs'", []),
     ],
 )  # fmt: skip

@@ -9,8 +9,9 @@ from typing import Any, Protocol, runtime_checkable
 from agentlab.bench import Bench
 from agentlab.decisions import ReflectionResult
 from agentlab.errors import suggest
+from agentlab.plans.parsing import parse_plan
 from agentlab.plans.task_plan import TaskPlan as TaskPlan
-from agentlab.plans.task_plan import TaskStep, parse_plan
+from agentlab.plans.task_plan import TaskStep
 from agentlab.registry import Registry
 from agentlab.scenario import Goal
 from agentlab.state import Failure

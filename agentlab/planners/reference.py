@@ -13,8 +13,9 @@ from typing import Any
 from agentlab.bench import Bench
 from agentlab.errors import PlanError
 from agentlab.planners.base import PLANNERS, REMAINING, PlanRequest, checked_plan, tool_step
+from agentlab.plans.parsing import fresh_id
 from agentlab.plans.references import references, rename
-from agentlab.plans.task_plan import TaskPlan, fresh_id
+from agentlab.plans.task_plan import TaskPlan
 from agentlab.randomness import generator
 from agentlab.scenario import ReferencePlan, ReferenceStep, Scenario
 

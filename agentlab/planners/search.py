@@ -26,8 +26,9 @@ from agentlab.environments.base import Begun, Call, Environment
 from agentlab.errors import PlanError
 from agentlab.faults import INFRASTRUCTURE
 from agentlab.planners.base import PLANNERS, PlanRequest, checked_plan, tool_step
+from agentlab.plans.parsing import fresh_id
 from agentlab.plans.references import Reference
-from agentlab.plans.task_plan import TaskPlan, fresh_id
+from agentlab.plans.task_plan import TaskPlan
 from agentlab.scenario import Goal
 from agentlab.state import Failure
 from agentlab.values import Document, Json, digest

@@ -14,7 +14,8 @@ from agentlab.errors import PlanError, PlanParseError
 from agentlab.lab import Lab
 from agentlab.nodes.planning import plan_request
 from agentlab.planners.base import checked_plan
-from agentlab.plans.task_plan import StepReply, StepStatus, TaskPlan
+from agentlab.plans.parsing import StepReply
+from agentlab.plans.task_plan import StepStatus, TaskPlan
 from agentlab.plots import shortened
 from agentlab.state import State
 

@@ -10,19 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentlab.errors import PlanEditError, PlanParseError, UnknownNameError
+from agentlab.plans.parsing import PlanReply, StepReply, fresh_id, parse_plan
 from agentlab.plans.references import STEP_ID, references, rename
 from agentlab.plans.task_plan import (
     SETTLED,
     ActionType,
-    PlanReply,
     PlanStatus,
-    StepReply,
     StepStatus,
     TaskPlan,
     TaskStep,
-    fresh_id,
     ordered,
-    parse_plan,
 )
 
 fast = settings(deadline=None, max_examples=60)
