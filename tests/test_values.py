@@ -45,7 +45,8 @@ fast = settings(deadline=None, max_examples=80)
 
 
 WHERE = (
-    "calls", "config", "decisions", "events", "plans.task_plan", "scenario", "state", "tools.tool",
+    "calls", "config", "decisions", "events", "plans.parsing", "plans.task_plan", "scenario",
+    "state", "tools.tool",
 )  # fmt: skip
 
 
