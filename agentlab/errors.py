@@ -83,10 +83,12 @@ class PlanParseError(PlanError):
     ----------
     violations : sequence of str
         Every violation found, each naming the step and the field.
+    reply : str, optional
+        The reply that was read.
     """
 
-    def __init__(self, violations: Sequence[str]) -> None:
-        self.violations = tuple(violations)
+    def __init__(self, violations: Sequence[str], reply: str | None = None) -> None:
+        self.violations, self.reply = tuple(violations), reply
         super().__init__(self.violations)
 
     def __str__(self) -> str:

@@ -220,7 +220,8 @@ A plan was carried out. Judge how it went, from the results alone.
 RESPOND = """\
 Write the final response to the user: short, friendly, in the language of the question.
 
-- Use the results; where there is an answer, begin with it.
+- Use the results; where there is an answer, begin with it. Do not repeat the question: say what
+  came of it.
 - Say plainly what failed or was not done. Never claim what the results do not show.
 - Plain text, no headings.
 """

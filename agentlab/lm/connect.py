@@ -5,6 +5,7 @@
     openai/gpt-4o-mini                        any model that dspy or LiteLLM knows by name
     ollama_chat/qwen2.5
     openai/NAME@http://127.0.0.1:8765/v1      an endpoint that speaks OpenAI's chat completions
+    openai/gpt-4o-mini?temperature=0&max_tokens=800     how it is asked; before an address
     recorded:PATH                             a recording alone; nothing is asked, no key needed
     scripted:PATH                             replies from a file (see ``agentlab.lm.scripted``)
 
@@ -28,9 +29,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
-from pydantic import SecretStr
+from pydantic import SecretStr, ValidationError
 
 from agentlab.config import ModelSettings
 from agentlab.errors import ConfigError, UnknownNameError
@@ -38,6 +39,10 @@ from agentlab.lm import Model
 from agentlab.lm.endpoint import ENDPOINT_KEY, Endpoint, Retrying
 from agentlab.lm.engine import SUPPORTS, Engine
 from agentlab.lm.serde import lm15, load_dspy
+from agentlab.values import explain
+
+SETTINGS = ("max_tokens", "temperature", "top_p")
+"""What a request carries beside the prompt."""
 
 _DECLARED = "agentlab-endpoint"
 _LOCAL = frozenset({"ollama", "vllm", "sglang"})
@@ -55,22 +60,28 @@ class Name:
     wire: str
     """What the endpoint calls it."""
     url: str | None = None
+    settings: ModelSettings | None = None
+    """How it is asked, as far as the text says."""
+    timeout: float | None = None
+    """Seconds."""
 
 
 def parse(text: str) -> Name:
-    """Take ``prefix/model`` or ``prefix/model@URL`` apart.
+    """Take ``prefix/model``, ``prefix/model?SETTING=VALUE&...`` or either with ``@URL`` apart.
 
     Raises
     ------
     ConfigError
-        It is neither.
+        It is none of these.
 
     Examples
     --------
-    >>> parse("openai/local@http://127.0.0.1:8765/v1")
-    Name(text='openai/local', prefix='openai', wire='local', url='http://127.0.0.1:8765/v1')
+    >>> name = parse("openai/local?temperature=0@http://127.0.0.1:8765/v1")
+    >>> name.text, name.wire, name.url, name.settings.temperature
+    ('openai/local', 'local', 'http://127.0.0.1:8765/v1', 0.0)
     """
     name, _, url = re.sub(r"@(?=https?://)", "\n", text.strip(), count=1).partition("\n")
+    name, asked, query = name.partition("?")
     prefix, slash, wire = name.partition("/")
     if not name or "\n" in url or (slash and not (prefix and wire)):
         raise ConfigError(
@@ -79,7 +90,30 @@ def parse(text: str) -> Name:
         )
     if not slash:
         prefix, wire = "", name
-    return Name(name, prefix, wire, _checked(url) if url else None)
+    settings, timeout = _settings(name, query) if asked else (None, None)
+    return Name(name, prefix, wire, _checked(url) if url else None, settings, timeout)
+
+
+def _settings(model: str, query: str) -> tuple[ModelSettings, float | None]:
+    """Read ``temperature=0&max_tokens=800``."""
+    known = (*SETTINGS, "timeout")
+    try:
+        pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=True)
+        given = {key: float(value) for key, value in pairs}
+        if not given:
+            raise ValueError("no setting")
+    except ValueError as e:
+        raise ConfigError(
+            f"{model}: expected settings such as 'temperature=0&max_tokens=800', got {query!r}"
+        ) from e
+    for key in given:
+        if key not in known:
+            raise UnknownNameError("setting", key, known, where=model)
+    timeout = given.pop("timeout", None)
+    try:
+        return ModelSettings.model_validate({"model_id": model, **given}), timeout
+    except ValidationError as e:
+        raise ConfigError(f"{model}: {explain(e)}") from e
 
 
 def _checked(url: str) -> str:
@@ -147,9 +181,10 @@ def connect(
         from agentlab.lm.scripted import read_script
 
         return _asked_as(read_script(rest), settings)
+    name = parse(text)
+    timeout = timeout if name.timeout is None else name.timeout
     if timeout <= 0 or retries < 0:
         raise ConfigError(f"expected timeout > 0 and retries >= 0, got {timeout} and {retries}")
-    name = parse(text)
     url, key = _address_and_key(name, settings)
     client, supports = _client(name, url, key, timeout)
     if response_schema is not None:
@@ -162,7 +197,7 @@ def connect(
     model = Model(
         name.text, engine, supports=tuple(s for s in SUPPORTS if s in supports), base_url=url
     )
-    return _asked_as(model, settings)
+    return _asked_as(_asked_as(model, settings), name.settings)
 
 
 def model_text(settings: ModelSettings) -> str:
@@ -174,7 +209,7 @@ def model_text(settings: ModelSettings) -> str:
 def _asked_as(model: Model, settings: ModelSettings | None) -> Model:
     if settings is None:
         return model
-    chosen = {n: getattr(settings, n) for n in ("max_tokens", "temperature", "top_p")}
+    chosen = {n: getattr(settings, n) for n in SETTINGS}
     given = {n: v for n, v in chosen.items() if v is not None}
     streams = settings.supports_streaming is not False
     return replace(model, settings={**model.settings, **given}, streams=streams)

@@ -19,6 +19,7 @@ from agentlab.tools.tool import Effect
 from agentlab.values import digest
 
 PARSE_LIMIT = 2
+SHOWN = 4000  # characters of a reply that did not parse, shown to the model again
 """Replies that do not parse before there is no plan."""
 
 GUARD_LIMIT = 2
@@ -76,6 +77,8 @@ def _asked(request: PlanRequest, lab: Bench) -> tuple[TaskPlan | PlanError | LME
             if len(unparsed) == PARSE_LIMIT:
                 return e, unparsed
             hint = f"the reply before was {e}"
+            if e.reply is not None:
+                hint += f"\n  The reply was: {e.reply[:SHOWN]}"
             request = replace(request, hints=(*request.hints, hint))
         except (PlanError, LMError) as e:
             return e, unparsed

@@ -199,7 +199,10 @@ class Structured:
                 ).plan
         except ParseError as e:
             raise PlanParseError([parse_problem(e)]) from e
-        return checked_plan(_completed(reply), request, bench)
+        try:
+            return checked_plan(_completed(reply), request, bench)
+        except PlanParseError as e:
+            raise PlanParseError(e.violations, reply=canonical(reply)) from e
 
     def _schema(self, bench: Bench, offers: Sequence[Offer]) -> dict[str, Any]:
         tools, schema = self._schema_of
@@ -250,6 +253,9 @@ def _tools(offers: Sequence[Offer]) -> str:
         returns = _shape(tool.returns)
         name = tool.name if kind == CALL_TOOL else f"{kind} {tool.name}".strip()
         lines.append(f"- {name}({listed}) -> {returns}: {tool.description}")
+        lines += [
+            f"  - {n}: {s['description']}" for n, s in properties.items() if s.get("description")
+        ]
     return "\n".join(lines)
 
 
@@ -306,7 +312,7 @@ def _call(step: TaskStep) -> str:
 INPUTS = {
     "task": "what the user wants",
     "tools": "name(parameters) -> result: what it does; a question mark marks what may be left out",
-    "known": "what is known of the world, as JSON",
+    "known": "what is known of the world, as JSON; it may be out of date or incomplete",
     "situation": "what has been done so far, what failed, and what to mind",
 }
 
@@ -318,20 +324,26 @@ Make a plan that reaches the user's goal by calling tools. Nothing is executed w
   ${stepId.path}, where path is a JMESPath into that result, for example
   ${search.flights[0].id} or ${search.flights[?price<`100`] | [0].id}. Never invent ids or tokens:
   what a tool must have returned before comes from a reference.
+- The word before the first dot of a reference is a stepId of this plan or of a step that is done,
+  nothing else. What stands under `known` is copied as it is: "Rome", never ${known.city}. But an id
+  or token that a tool hands out is taken from the result of a step, even where `known` shows it.
+- Every stepId is new, made of letters, digits and underscores, and occurs once.
 - `dependencies` lists the stepIds that must be completed before a step.
-- Every stepId is a new short name made of letters, digits and underscores.
 - `answer` is null, or the text or reference that answers the user's question.
 - Where nothing needs to be done, `steps` is empty.
 
-For example, for "Fetch the newest invoice and pay it", with the tools find_invoices() ->
-{invoices: [{id: string, day: integer}]} and pay(invoice_id: string) -> {receipt: string}:
+For example, for "Pay the newest invoice of Acme from the savings account, then file the receipt",
+with the tools find_invoices(customer: string) -> {invoices: [{id: string, day: integer}]},
+pay(invoice_id: string, account: string) -> {receipt: string} and
+file(receipt: string) -> {place: string}, and known {"accounts": {"savings": "A7"}}:
 
-{"summary": "find it, then pay it", "steps": [
+{"summary": "find it, pay it, file the receipt", "steps": [
  {"stepId": "find", "actionType": "call_tool", "targetResource": "find_invoices",
-  "parameters": {}, "dependencies": []},
+  "parameters": {"customer": "Acme"}, "dependencies": []},
  {"stepId": "pay", "actionType": "call_tool", "targetResource": "pay",
-  "parameters": {"invoice_id": "${find.invoices[-1].id}"}, "dependencies": ["find"]}],
- "answer": "${pay.receipt}"}
-
-The word before the first dot of a reference is a stepId of this plan, or of a step that is done.
+  "parameters": {"invoice_id": "${find.invoices[-1].id}", "account": "A7"},
+  "dependencies": ["find"]},
+ {"stepId": "keep", "actionType": "call_tool", "targetResource": "file",
+  "parameters": {"receipt": "${pay.receipt}"}, "dependencies": ["pay"]}],
+ "answer": "${keep.place}"}
 """

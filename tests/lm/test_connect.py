@@ -485,7 +485,9 @@ def test_a_missing_key_is_named():
 @pytest.mark.parametrize(
     "text",
     ["", "openai/", "/x", "@http://127.0.0.1/v1", "openai/x@http://user:pw@host/v1",
-     "openai/x@http://host/v1?api-key=1", "openai/x@http:///v1", "no-such-model", "recorded"],
+     "openai/x@http://host/v1?api-key=1", "openai/x@http:///v1", "no-such-model", "recorded",
+     "openai/x?", "openai/x?heat=1", "openai/x?temperature=warm", "openai/x?temperature=-1",
+     "openai/x?max_tokens=1.5", "openai/x?timeout=0", "openai/x?temperature"],
 )  # fmt: skip
 def test_names_that_name_nothing(text):
     with pytest.raises((ConfigError, UnknownNameError)) as caught:
@@ -523,6 +525,25 @@ def test_names_taken_apart():
     assert parse("groq/openai/gpt-oss@20b").wire == "openai/gpt-oss@20b"
     assert parse("a/b@https://h/v1/").url == "https://h/v1"
     assert parse("gpt-4o").prefix == ""
+
+
+def test_a_name_may_say_how_it_is_asked(endpoint):
+    server = endpoint(says("hello"))
+    settings = ModelSettings(model_id="any", max_tokens=9, temperature=1.0)
+    name = f"openai/local?temperature=0&top_p=0.5@{server.url}"
+    model = connect(name, settings, retries=0)
+    assert model.lm()("hi") == ["hello"]
+    body = server.asked[0][2]
+    assert (body["model"], body["max_tokens"]) == ("local", 9)
+    assert (body["temperature"], body["top_p"]) == (0.0, 0.5)
+    assert model.name == "openai/local"
+    model.close()
+
+
+def test_a_name_may_say_how_long_to_wait(endpoint):
+    server = endpoint(hangs)
+    with pytest.raises(LMTimeout, match=r"0\.3"), lm_errors():
+        connect(f"openai/local?timeout=0.3@{server.url}", retries=0).lm()("hi")
 
 
 # ---- the canary ----------------------------------------------------------------------------
