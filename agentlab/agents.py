@@ -8,7 +8,7 @@ is bound from the same one shares them.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from copy import copy
 
 from agentlab.config import AgentConfig, AgentRegistry, ToolSettings, load_registry
@@ -16,6 +16,7 @@ from agentlab.datasets import find_agents, find_recording
 from agentlab.errors import AgentLabError, ConfigError, UnknownNameError, suggest
 from agentlab.lm import Model
 from agentlab.tools.tool import Tool, ToolRegistry
+from agentlab.values import Json
 
 _EQUIPPING = threading.Lock()
 
@@ -56,7 +57,7 @@ class Agent:
             self.configured = agent
         elif agent is not None:
             try:
-                self.registry, self.configured = _found(agent, registry)
+                self.registry, self.configured = find_agent(agent, registry)
             except AgentLabError as e:
                 self._failure = e
 
@@ -112,12 +113,22 @@ class Agent:
     def _equip(self, config: AgentConfig) -> ToolRegistry:
         with _EQUIPPING:
             if self._equipped is None:
-                self._equipped = equipped(config, self._given)
+                listed = None if self.registry is None else self.registry.listed
+                self._equipped = equipped(config, self._given, listed)
             return self._equipped
 
 
-def equipped(config: AgentConfig, given: ToolRegistry) -> ToolRegistry:
+def equipped(
+    config: AgentConfig, given: ToolRegistry, listed: Mapping[str, Json] | None = None
+) -> ToolRegistry:
     """Return the tools given, and those of the configuration's MCP servers.
+
+    Parameters
+    ----------
+    config : AgentConfig
+    given : ToolRegistry
+    listed : mapping, optional
+        What the servers list; given, none is started.
 
     Raises
     ------
@@ -139,10 +150,18 @@ def equipped(config: AgentConfig, given: ToolRegistry) -> ToolRegistry:
         return given
     from agentlab.tools.mcp import server_tools
 
-    return ToolRegistry([*given.values(), *server_tools(config)])
+    return ToolRegistry([*given.values(), *server_tools(config, listed)])
 
 
-def _found(agent: str, registry: AgentRegistry | None) -> tuple[AgentRegistry, AgentConfig]:
+def find_agent(
+    agent: str, registry: AgentRegistry | None = None
+) -> tuple[AgentRegistry, AgentConfig]:
+    """Return an agent, and the registry it stands in: that of the file, in "FILE:ID".
+
+    Raises
+    ------
+    ConfigError, UnknownNameError
+    """
     if registry is not None:
         return registry, registry.load(agent)
     path, colon, agent_id = agent.rpartition(":")

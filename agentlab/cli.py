@@ -11,7 +11,7 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -21,7 +21,7 @@ from typer.core import TyperGroup
 
 from agentlab import __version__
 from agentlab.errors import AgentLabError, StudyError
-from agentlab.run_command import run
+from agentlab.run_command import resume, run
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -103,6 +103,7 @@ def agentlab(
 
 
 app.command("run")(run)
+app.command("resume")(resume)
 
 
 # ---- eval ----------------------------------------------------------------------------------
@@ -164,7 +165,7 @@ def evaluate(
     from agentlab.study.definition import parse_rates
     from agentlab.terminal import counted, visible
 
-    definition = _definition(suite).replace(
+    definition = _definition(suite, lm or ()).replace(
         planner=tuple(dict.fromkeys(planner)) if planner else None,
         strategy=tuple(dict.fromkeys(strategy)) if strategy else None,
         fault_rate=None if fault_rate is None else parse_rates(fault_rate),
@@ -197,12 +198,12 @@ def evaluate(
     _show_results(study, report)
 
 
-def _definition(suite: str) -> Definition:
-    from agentlab.study.definition import Definition, read_definition
+def _definition(suite: str, lm: Sequence[str]) -> Definition:
+    from agentlab.study.definition import Definition, read_definition, recorded_definition
 
     if suite.endswith((".yaml", ".yml")):
         return read_definition(suite)
-    return Definition(suite)
+    return recorded_definition(suite, lm) or Definition(suite)
 
 
 def _kept(study: Study) -> int:
@@ -301,11 +302,17 @@ def show(
     limit: Annotated[int, typer.Option(min=1, help="At most so many runs.")] = 40,
     full: Annotated[bool, typer.Option("--full", help="Do not cut long values.")] = False,
 ) -> None:
-    """List the runs of a study, or tell one of them step by step."""
+    """List the runs of a study or those kept by agentlab run, or tell one step by step."""
+    from agentlab import kept
     from agentlab.study.study import Study
-    from agentlab.terminal import console, emit, runs_table, story
+    from agentlab.terminal import console, emit, kept_story, kept_table, runs_table, story
     from agentlab.trace.store import Store
 
+    if kept.holds_runs(folder):
+        found = kept.load(folder, run, replay=True) if run is not None else None
+        told = kept_table(folder) if found is None else kept_story(found, 0 if full else 160)
+        emit(console(), told)
+        return
     study = Study.open(folder)
     runs = study.runs
     if run is not None:
@@ -329,13 +336,19 @@ def show(
 @app.command()
 def replay(
     folder: Folder,
-    run: Annotated[str, typer.Argument(help="Key of a run, or its beginning.")],
+    run: Annotated[
+        str, typer.Argument(help="Key of a run, or its beginning [of those kept: the latest].")
+    ] = "",
 ) -> None:
-    """Run a stored run again and compare; exit code 1 when it comes out otherwise."""
+    """Run a stored run again and compare; exit code 1 when it comes out otherwise.
+
+    Models, tools and servers are not asked: what they said is served from the record.
+    """
+    from agentlab import kept
     from agentlab.study.study import Study
     from agentlab.terminal import visible
 
-    found = Study.open(folder).replay(run)
+    found = kept.replay(folder, run) if kept.holds_runs(folder) else Study.open(folder).replay(run)
     typer.echo(visible(f"{'identical' if found.identical else 'different'}: {found}"))
     if not found.identical:
         raise typer.Exit(1)

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 from pydantic import Field, SecretStr, ValidationError
 
 from agentlab.errors import ConfigError, UnknownNameError
-from agentlab.values import Document, Value, explain
+from agentlab.values import Document, Json, Value, explain
 
 
 class ModelSettings(Value):
@@ -147,6 +147,9 @@ class AgentRegistry:
         The records; ids (for models: ``model_id``) must be unique.
     source : str
         Named in errors.
+    listed : mapping, optional
+        What the MCP servers list, by id (see ``agentlab.tools.mcp.listings``); given, no server is
+        started, and their tools are there to be replayed only.
     """
 
     def __init__(
@@ -157,8 +160,9 @@ class AgentRegistry:
         knowledge_bases: Iterable[KnowledgeBase] = (),
         source: str = "registry",
         mcp_servers: Iterable[McpServer] = (),
+        listed: Mapping[str, Json] | None = None,
     ) -> None:
-        self.source = source
+        self.source, self.listed = source, listed
         self.agents = self._by_id("agent", ((a.id, a) for a in agents))
         self.models = self._by_id("model", ((m.model_id, m) for m in models))
         self.tools = self._by_id("tool", ((t.id, t) for t in tools))
@@ -177,6 +181,20 @@ class AgentRegistry:
         if key not in table:
             raise UnknownNameError(kind, key, table, where=self.source)
         return table[key]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the records as JSON, without keys."""
+        kinds = ("agents", "models", "tools", "knowledge_bases", "mcp_servers")
+        records = {kind: tuple(getattr(self, kind).values()) for kind in kinds}
+        return {"source": self.source, **_File(**records).to_json()}
+
+    @classmethod
+    def from_json(
+        cls, document: Mapping[str, Any], listed: Mapping[str, Json] | None = None
+    ) -> AgentRegistry:
+        """Return the registry that ``to_json`` wrote."""
+        records = {k: v for k, v in document.items() if k != "source"}
+        return _registry(_File.model_validate(records), document["source"], listed)
 
     def load(self, agent_id: str) -> AgentConfig:
         """Return an agent with everything it names looked up.
@@ -246,8 +264,12 @@ def load_registry(path: str | Path) -> AgentRegistry:
         file = _File.model_validate(_document(path, text))
     except ValidationError as e:
         raise ConfigError(f"{path}: {explain(e, show=False)}") from None  # it may hold a secret
+    return _registry(file, str(path))
+
+
+def _registry(file: _File, source: str, listed: Mapping[str, Json] | None = None) -> AgentRegistry:
     return AgentRegistry(
-        file.agents, file.models, file.tools, file.knowledge_bases, str(path), file.mcp_servers
+        file.agents, file.models, file.tools, file.knowledge_bases, source, file.mcp_servers, listed
     )
 
 

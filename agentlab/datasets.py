@@ -95,6 +95,19 @@ def find_recording(name: str) -> Path:
     return shipped[name or "quickstart"]
 
 
+def recorded_study(name: str) -> Path | None:
+    """Return the study (YAML) that a shipped recording was made with; None: it has none beside it.
+
+    Raises
+    ------
+    UnknownNameError
+        There is no such recording.
+    """
+    recording = find_recording(name)
+    beside = recording.with_name(f"{recording.name.split('.')[0]}.yaml")
+    return beside if beside.is_file() else None
+
+
 def find_agents(name: str) -> Path:
     """Return the file of the agent registry that ships, named ``example``, or a path as it is."""
     return folder() / "examples" / "agents.yaml" if name == "example" else Path(name)

@@ -17,7 +17,8 @@ from agentlab.errors import ConfigError
 from agentlab.plans.task_plan import PlanStatus, TaskPlan
 
 if TYPE_CHECKING:
-    from agentlab.lab import Lab
+    from agentlab.kept import Made
+    from agentlab.run import Run
     from agentlab.state import State
 
 LENGTH = 200
@@ -42,19 +43,49 @@ def run(
         str | None, typer.Option(help="A plan as .json, to be carried out as it is.")
     ] = None,
     workflow: Annotated[str, typer.Option(help="How it is gone about.")] = "autonomous",
+    out: Annotated[
+        str | None, typer.Option(help="Folder to keep the run in, to replay, show or resume it.")
+    ] = None,
 ) -> None:
     """Let a configured agent carry a task out.
 
     Exit code 1: its plan did not complete, as the response says. Example: agentlab run "What time
     is it in Tokyo?" --agent example:clock --lm openai/gpt-4o-mini
     """
+    from agentlab import kept
     from agentlab.workflows import get_workflow
 
     graph = get_workflow(workflow)
-    lab = _lab(agent, lm, planner, strategy, plan)
+    made = _made(agent, lm, planner, strategy, plan)
     progress = Progress(sys.stdout, sys.stderr)
-    under_way = graph.start(lab, task, handler=progress)
-    state = under_way.finish()
+    lab = made.lab()
+    lab.agent()
+    if out is None:
+        _finish(graph.start(lab, task, handler=progress), progress)
+        return
+    with kept.keeping(graph, lab, made, task, out, progress) as under_way:
+        progress.tell(f"kept in {out} as run {under_way.run_id}")
+        _finish(under_way, progress)
+
+
+def resume(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where the run is kept.")],
+    run: Annotated[str, typer.Argument(help="Its id, or the beginning [the latest].")] = "",
+) -> None:
+    """Go on with a kept run whose process ended; finished calls are not made again.
+
+    Example: agentlab resume runs/helpdesk
+    """
+    from agentlab import kept
+
+    progress = Progress(sys.stdout, sys.stderr)
+    under_way = kept.load(folder, run, replay=False, handler=progress)
+    progress.tell(f"run {under_way.run_id} goes on at visit {len(under_way.visited)}")
+    _finish(under_way, progress)
+
+
+def _finish(run: Run, progress: Progress) -> None:
+    state = run.finish()
     progress.close(state)
     if state.error is not None:
         raise ConfigError(state.error)
@@ -63,23 +94,23 @@ def run(
         raise typer.Exit(1)
 
 
-def _lab(
+def _made(
     agent: str, lm: str | None, planner: str | None, strategy: str | None, plan: str | None
-) -> Lab:
-    from agentlab.lab import Lab
-    from agentlab.planners.fixed import Fixed
+) -> Made:
+    from agentlab.agents import find_agent
+    from agentlab.kept import Made
 
     if plan is not None and planner is not None:
         raise ConfigError("--plan is carried out as it is: give it or --planner, not both")
-    fixed = Fixed(_read_plan(Path(plan))) if plan is not None else None
-    lab = Lab(agent=agent, lm=lm, planner=fixed or planner, strategy=strategy)
-    lab.agent()
-    if lab.model is None and fixed is None and planner is None:
+    fixed = None if plan is None else _read_plan(Path(plan))
+    registry, config = find_agent(agent)
+    made = Made(config.id, registry, lm, planner, strategy, fixed)
+    if lm is None and config.model is None and plan is None and planner is None:
         raise ConfigError(
             f"agent {agent!r} has no language model to plan with: --lm names one, as in "
             "--lm openai/gpt-4o-mini; or give the plan by --plan FILE.json"
         )
-    return lab
+    return made
 
 
 def _read_plan(path: Path) -> Any:
@@ -158,6 +189,10 @@ class Progress:
         self._say(f"plan: {len(plan)} steps" if len(plan) != 1 else "plan: 1 step")
         for step in plan.steps:
             self._say(f"{step.step_id}: {step.label}({_short(step.parameters)})", 2)
+
+    def tell(self, text: str) -> None:
+        """Tell something of the command's own."""
+        self._say(text)
 
     def _say(self, text: str, indent: int = 0) -> None:
         from agentlab.terminal import line

@@ -11,6 +11,7 @@ import math
 import os
 import sys
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, Group, RenderableType
@@ -20,10 +21,12 @@ from rich.table import Table
 from rich.text import Text
 
 from agentlab.trace.span import Span
+from agentlab.trace.store import Store
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from agentlab.run import Run
     from agentlab.study.cells import Cell
 
 WIDE = 110
@@ -231,7 +234,12 @@ def story(
     length : int
         Characters after which a value is cut; 0: never.
     """
-    parts: list[RenderableType] = [_heading(cell, row)]
+    ending = _ending(row, spans, length)
+    return Group(_heading(cell, row), *_visits(spans, length), Text(""), *ending)
+
+
+def _visits(spans: Sequence[Span], length: int) -> list[RenderableType]:
+    parts: list[RenderableType] = []
     for span in spans:
         if span.kind == "node":
             parts += [Text(""), Text(f"visit {span.visit}  {span.name}", style="bold")]
@@ -241,8 +249,33 @@ def story(
         told = _TOLD.get(span.kind)
         if told is not None:
             parts += told(span, length)
-    parts += [Text(""), *_ending(row, spans, length)]
-    return Group(*parts)
+    return parts
+
+
+def kept_table(folder: str | Path) -> Table:
+    """Return a listing of kept runs: id, agent, task, how far each got."""
+    made = table("run", "workflow", "agent", "task", ("visits", "right"), "ended")
+    with Store(folder, read_only=True) as store:
+        for name in store.run_ids():
+            found = store.load_run(name)
+            state = found.states[-1]
+            ended = "not finished" if state.final_response is None else "finished"
+            made.add_row(
+                name, found.workflow, line(state.agent_id), line(state.user_input, 60),
+                str(len(found.visited)), line(state.error or state.stopped_by or ended),
+            )  # fmt: skip
+    return made
+
+
+def kept_story(run: Run, length: int = 160) -> RenderableType:
+    """Tell a kept run: plan, visits, calls, decisions, response."""
+    state = run.state
+    head = Text(f"run {run.run_id}  {run.workflow.name}  {line(state.agent_id)}", style="bold")
+    response = visible(state.final_response or "(not finished)")
+    return Group(
+        head, Text(line(state.user_input)), *_visits(run.spans, length), Text(""),
+        Text("final response", style="bold"), _indented(response, 2),
+    )  # fmt: skip
 
 
 def _heading(cell: Cell, row: dict[str, Any]) -> RenderableType:

@@ -175,6 +175,7 @@ class ToolDoor:
         if known is not None and tool.effect not in REPEATABLE:
             text = f"{call_text(call.tool, call.arguments)} was under way when the run was killed"
             error = ToolError(code="interrupted", message=f"{text}; its outcome is unknown")
+            self.journal.finish(address, call.tool, request, None, error.to_json())
             return Outcome(world, error=error)
         self.journal.start(address, call.tool, request)
         result, error = _invoke(tool, call)

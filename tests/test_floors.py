@@ -56,6 +56,7 @@ HOUSE = {
         nodes.final_response nodes
         visits run workflow
         workflows.autonomous workflows
+        kept
     """,
     "6 study": """
         study.stats study.metrics study.compare study.grid study.controls study.cells

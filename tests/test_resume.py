@@ -29,7 +29,7 @@ from agentlab.errors import RunError, StoreError, ToolFailure
 from agentlab.planners.fixed import Fixed
 from agentlab.strategies import get_strategy
 from agentlab.trace import recorder
-from agentlab.trace.journal import Address
+from agentlab.trace.journal import Address, Entry
 from agentlab.trace.store import Store
 
 RUNS, KILLS = 28, 3
@@ -148,7 +148,8 @@ def found(folder: Path) -> dict[str, Any]:
             told["digests"] = [s.digest for s in stored.states]
             told["visited"] = stored.visited
             told["journal"] = [
-                [*e.address[:3], e.name, e.finished] for e in stored.journal.entries.values()
+                [*e.address[:3], e.name, e.finished and not interrupted(e)]
+                for e in stored.journal.entries.values()
             ]
     for name in ("effects", "states"):
         path = folder / name
@@ -207,6 +208,10 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[st
     )
     assert done.returncode == 0, done.stderr
     return root, json.loads((root / "record.json").read_text())
+
+
+def interrupted(entry: Entry) -> bool:
+    return isinstance(entry.error, dict) and entry.error.get("code") == "interrupted"
 
 
 def starts(told: dict[str, Any]) -> Counter[tuple[Any, ...]]:

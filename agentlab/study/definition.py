@@ -26,7 +26,7 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from agentlab.datasets import load_suite
+from agentlab.datasets import load_suite, recorded_study
 from agentlab.environments import get_environment
 from agentlab.errors import AgentLabError, ConfigError, UnknownNameError, suggest
 from agentlab.scenario import FaultKind, FaultPlan, Persistence, Scenario, Suite, Visibility
@@ -237,6 +237,30 @@ def read_definition(path: str | Path) -> Definition:
     if values["suite"].endswith(".jsonl") and beside.is_file():
         values["suite"] = str(beside)
     return Definition(**{"out": str(Path("results") / path.stem), **values})
+
+
+def recorded_definition(suite: str, lm: Sequence[str]) -> Definition | None:
+    """Return the study that a shipped recording was made with, if that is what is asked for.
+
+    A recording knows the prompts of one study; another fault rate or strategy leads to prompts that
+    it has no reply to. So its study is what is run where nothing else is said.
+
+    Parameters
+    ----------
+    suite : str
+    lm : sequence of str
+        Names of models; only one, ``recorded`` or ``recorded:NAME``, can be a recording's study.
+
+    Returns
+    -------
+    Definition or None
+        None: no recording that ships was made on this suite.
+    """
+    if len(lm) != 1 or lm[0].partition(":")[0] != "recorded":
+        return None
+    path = recorded_study(lm[0].partition(":")[2])
+    found = None if path is None else read_definition(path)
+    return found if found is not None and found.suite == suite else None
 
 
 class _Loader(yaml.SafeLoader):

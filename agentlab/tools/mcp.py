@@ -18,7 +18,7 @@ import os
 import shutil
 import sys
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import replace
 from typing import Any
@@ -170,6 +170,12 @@ class Servers:
                 self._clients[key] = Client(self._started(), server)
             return self._clients[key]
 
+    def under_way(self, server: McpServer) -> Client | None:
+        """Return the client of a server that was started; None: it was not."""
+        if any(name not in os.environ for name in server.env):
+            return None
+        return self._clients.get(canonical([server.to_json(), environment(server)]))
+
     def _started(self) -> Any:
         if self._portal is None:
             try:
@@ -222,16 +228,58 @@ SERVERS = Servers()
 atexit.register(SERVERS.close)
 
 
-def server_tools(config: AgentConfig) -> list[Tool]:
+def listings(servers: Iterable[McpServer]) -> dict[str, Json]:
+    """Return what the servers that are under way list, by id: a document a tool."""
+    return {
+        server.id: [
+            {
+                "name": name, "description": tool.description, "parameters": tool.parameters,
+                "returns": tool.returns, "effect": tool.effect.value, "timeout": tool.timeout,
+            }
+            for name, tool in client.tools.items()
+        ]
+        for server in servers
+        if (client := SERVERS.under_way(server)) is not None
+    }  # fmt: skip
+
+
+def _as_listed(server: str, listed: Mapping[str, Any]) -> dict[str, Tool]:
+    """Return the tools of a server that is not started."""
+
+    def call(**arguments: Any) -> Json:
+        raise ToolFailure(f"MCP server {server!r} is not started in a replay", "unavailable")
+
+    if server not in listed:
+        raise ConfigError(f"what MCP server {server!r} lists was not kept: it was never started")
+    return {
+        row["name"]: Tool(
+            name=f"{server}/{row['name']}", service="mcp", function=call,
+            effect=Effect(row["effect"]),
+            **{k: row[k] for k in ("description", "parameters", "returns", "timeout")},
+        )
+        for row in listed[server]
+    }  # fmt: skip
+
+
+def server_tools(config: AgentConfig, listed: Mapping[str, Any] | None = None) -> list[Tool]:
     """Return the tools that an agent has from MCP servers; starts the servers.
+
+    Parameters
+    ----------
+    config : AgentConfig
+    listed : mapping, optional
+        What ``listings`` returned; given, no server is started.
 
     Raises
     ------
     ConfigError
         A server cannot be started, or has no tool that the configuration names.
     """
-    clients = {s.id: SERVERS.client(s) for s in config.mcp_servers}
-    tools = [t for i in config.offered for t in clients[i].tools.values()]
+    servers = {
+        s.id: SERVERS.client(s).tools if listed is None else _as_listed(s.id, listed)
+        for s in config.mcp_servers
+    }
+    tools = [t for i in config.offered for t in servers[i].values()]
     for settings in config.tools:
         if settings.service_type != "mcp":
             continue
@@ -240,9 +288,9 @@ def server_tools(config: AgentConfig) -> list[Tool]:
         if not slash:
             told = settings.endpoint
             raise ConfigError(f"{where}: expected endpoint 'server/tool', got {told!r}")
-        if server not in clients:
-            raise ConfigError(f"{where}: unknown MCP server {server!r}; {suggest(server, clients)}")
-        known = clients[server].tools
+        if server not in servers:
+            raise ConfigError(f"{where}: unknown MCP server {server!r}; {suggest(server, servers)}")
+        known = servers[server]
         if name not in known:
             raise ConfigError(f"{where}: {server} has no tool {name!r}; {suggest(name, known)}")
         described = settings.description or known[name].description

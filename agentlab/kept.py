@@ -1,0 +1,144 @@
+"""Runs of configured agents that are kept, so that a folder alone replays or resumes them.
+
+Beside a durable run (``trace/store.py``) stands what its lab was made of: the registry of agents,
+the names of model, planner and strategy, a plan that was given, and what the MCP servers listed. A
+replay makes its lab of that: no file of agents is read, no server is started, nobody is asked, and
+keys are neither stored nor needed. To resume, servers and models must be there again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from agentlab.config import AgentRegistry
+from agentlab.errors import RunError
+from agentlab.lab import Lab
+from agentlab.planners.fixed import Fixed
+from agentlab.run import Run
+from agentlab.trace.compare import ReplayReport
+from agentlab.trace.store import Store
+from agentlab.values import Json
+from agentlab.workflow import Workflow
+
+
+@dataclass(frozen=True)
+class Made:
+    """What a lab is made of, as JSON.
+
+    Parameters
+    ----------
+    agent : str
+        Id in the registry.
+    registry : AgentRegistry
+    lm, planner, strategy : str or None
+        Names; None: the agent's own.
+    plan : Json
+        Carried out as it is; None: a planner makes one.
+    """
+
+    agent: str
+    registry: AgentRegistry
+    lm: str | None = None
+    planner: str | None = None
+    strategy: str | None = None
+    plan: Json = None
+
+    def lab(self) -> Lab:
+        """Return the lab."""
+        planner = self.planner if self.plan is None else Fixed(self.plan)
+        return Lab(
+            agent=self.agent, agents=self.registry, lm=self.lm, planner=planner,
+            strategy=self.strategy,
+        )  # fmt: skip
+
+    def to_json(self) -> dict[str, Json]:
+        """Return it as JSON, with what the servers that run list; without keys."""
+        registry = self.registry.to_json()
+        if self.registry.mcp_servers:
+            from agentlab.tools.mcp import listings
+
+            registry["listed"] = listings(self.registry.mcp_servers.values())
+        names = {k: getattr(self, k) for k in ("agent", "lm", "planner", "strategy", "plan")}
+        return {**names, "registry": registry}
+
+    @classmethod
+    def from_json(cls, document: dict[str, Any], *, listed: bool) -> Made:
+        """Read it; ``listed``: go by what the servers listed, and start none."""
+        registry = dict(document["registry"])
+        known = registry.pop("listed", None) or {}
+        source = AgentRegistry.from_json(registry, listed=known if listed else None)
+        return cls(**{**document, "registry": source})
+
+
+@contextmanager
+def keeping(
+    workflow: Workflow, lab: Lab, made: Made, task: str, out: str | Path, handler: object = None
+) -> Iterator[Run]:
+    """Open a run that is kept in a folder; nothing of it has run yet.
+
+    Raises
+    ------
+    StoreError
+        The folder cannot be written, or holds something else.
+    """
+    with Store(out) as store:
+        run = workflow.start(lab, task, store=store, handler=handler)
+        key, written = _key(run.run_id), made.to_json()
+        store.add_meta(**{key: written})
+        try:
+            yield run
+        finally:
+            if made.to_json() != written:  # servers that sub-agents started on the way
+                store.add_meta(**{key: made.to_json()})
+
+
+def load(out: str | Path, run: str = "", *, replay: bool, handler: object = None) -> Run:
+    """Return a kept run as far as it got.
+
+    Parameters
+    ----------
+    out : str or Path
+        The folder.
+    run : str
+        Its id, or the beginning; empty: the latest.
+    replay : bool
+        To be looked at and replayed only: nothing is started or written.
+    handler : object, optional
+
+    Raises
+    ------
+    StoreError, RunError
+        There is no such folder or run, or it was kept by other means.
+    """
+    store = Store(out, read_only=replay)
+    ids = [i for i in store.run_ids() if i.startswith(run)]
+    if not ids or (run and len(ids) > 1):
+        known = ", ".join(store.run_ids()) or "none"
+        raise RunError(f"{out}: {len(ids)} runs start with {run!r}; runs: {known}")
+    made = store.meta().get(_key(ids[-1]))
+    if made is None:
+        raise RunError(
+            f"{out}: run {ids[-1]} was not kept by 'agentlab run --out'; Run.resume(store, lab) "
+            "goes on with it"
+        )
+    lab = Made.from_json(made, listed=replay).lab()
+    return Run.resume(store, lab, ids[-1], handler=handler)
+
+
+def replay(out: str | Path, run: str = "") -> ReplayReport:
+    """Run a kept run again with every call served from its record, and compare."""
+    return load(out, run, replay=True).replay()
+
+
+def holds_runs(out: str | Path) -> bool:
+    """Return whether a folder holds kept runs and no study."""
+    with Store(out, read_only=True) as store:
+        return bool(store.run_ids()) and "definition" not in store.meta()
+
+
+def _key(run: str) -> str:
+    return f"run {run}"
