@@ -5,6 +5,7 @@ Kinds: run, node, step, action, tool, lm, retrieval, decision, event, fault.
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from agentlab.values import Json, thaw
@@ -72,6 +73,45 @@ class Span:
             setattr(span, name, value)
         return span
 
+    def messages(self) -> list[tuple[str, str]]:
+        """Return the prompt of an LM call: role and text, the system's first; else nothing."""
+        asked = self.input if isinstance(self.input, dict) else {}
+        told = asked.get("messages")
+        listed = [m for m in told if isinstance(m, dict)] if isinstance(told, list) else []
+        system = [("system", text_of(asked["system"]))] if asked.get("system") else []
+        return system + [
+            (str(m.get("role", "message")), text_of(m.get("parts", m.get("content"))))
+            for m in listed
+        ]
+
+    @property
+    def prompt(self) -> str:
+        """The prompt of an LM call as text; empty for other kinds."""
+        return "\n\n".join(f"[{role}]\n{text}" for role, text in self.messages())
+
+    @property
+    def reply(self) -> str:
+        """The reply of an LM call as text; empty where none came."""
+        said = self.output if isinstance(self.output, dict) else {}
+        message = said.get("message")
+        return text_of(message.get("parts")) if isinstance(message, dict) else text_of(self.output)
+
     def __repr__(self) -> str:
         where = f" {self.step_id}#{self.attempt}" if self.step_id else ""
         return f"<span {self.span_id} {self.kind} {self.name}{where} visit {self.visit}>"
+
+
+def text_of(content: Any) -> str:
+    """Return the text of a message: a string, or parts of which those of text are joined."""
+    if content is None or isinstance(content, str):
+        return content or ""
+    parts = content if isinstance(content, list) else [content]
+    return "".join(
+        p["text"] if isinstance(p, dict) and isinstance(p.get("text"), str) else json_of(p)
+        for p in parts
+    )
+
+
+def json_of(value: Any) -> str:
+    """Return any value as one line of JSON; what is none as Python spells it."""
+    return json.dumps(value, ensure_ascii=False, default=repr, skipkeys=True)

@@ -355,22 +355,15 @@ def _lm_call(number: int, span: Span) -> Html:
     about = f"{span.step_id or 'no step'}, visit {span.visit}, {span.seconds:.2f} s"
     facts = [(k, json_text(v)) for k, v in span.attributes.items()]
     title = tag("h4", f"{number}. {span.name} ", tag("span", about, class_="agentlab-quiet"))
+    said = pre(span.reply) if isinstance(span.output, (dict, str)) else pre(span.output)
     return tag(
         "article", title,
-        _messages(span.input),
-        tag("div", tag("b", "reply"), pre(span.output), class_="agentlab-reply"),
+        [tag("div", tag("b", r), pre(t), class_="agentlab-message") for r, t in span.messages()]
+        or tag("div", tag("b", "prompt"), pre(span.input), class_="agentlab-message"),
+        tag("div", tag("b", "reply"), said, class_="agentlab-reply"),
         tag("p", span.error, class_="agentlab-error") if span.error else None,
         pairs(facts) if facts else None,
-    )  # fmt: skip
-
-
-def _messages(prompt: Any) -> Html:
-    """Show a prompt: a list of messages one under another, anything else as it is."""
-    messages = prompt.get("messages") if isinstance(prompt, dict) else prompt
-    if not isinstance(messages, list) or not all(isinstance(m, dict) for m in messages):
-        return tag("div", tag("b", "prompt"), pre(prompt), class_="agentlab-message")
-    return markup(
-        tag("div", tag("b", m.get("role", "message")), pre(m.get("content", m)),
-            class_="agentlab-message")
-        for m in messages
+        section("request and response as they were sent", pairs([
+            ("request", pre(span.input)), ("response", pre(span.output)),
+        ])),
     )  # fmt: skip
