@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,7 @@ from agentlab.lab import Lab
 from agentlab.nodes.base import END
 from agentlab.plans.task_plan import TaskPlan, ordered
 from agentlab.state import State
+from agentlab.talk import answered, ask_again
 from agentlab.trace.compare import ReplayReport, first_difference
 from agentlab.trace.journal import Journal, MemoryJournal, ReplayJournal
 from agentlab.trace.recorder import Recorder
@@ -369,6 +370,7 @@ class Run:
         plan: TaskPlan | None = None,
         state: dict[str, Any] | None = None,
         decision: ReplanDecision | None = None,
+        replies: Mapping[int, str] | None = None,
         seed: int | None = None,
         lab: Lab | None = None,
         handler: object | None = None,
@@ -385,6 +387,9 @@ class Run:
             State fields to change.
         decision : ReplanDecision, optional
             What the next reflection decides.
+        replies : mapping of int to str, optional
+            Number of an LM call of visit ``at``, from 0, to the text it is answered by; calls
+            before it keep their replies.
         seed : int, optional
             Redraws the faults and noise of the future only.
         lab : Lab, optional
@@ -407,18 +412,47 @@ class Run:
             fields.setdefault("max_task_iterations", lab.strategy.budget.executions)
         base = self.states[where]
         edited = _edited(base, plan, fields) if plan is not None or fields else base
-        given = {"plan": plan, "state": state, "decision": decision, "seed": seed, "lab": lab}
+        given = {
+            "plan": plan, "state": state, "decision": decision, "replies": replies, "seed": seed,
+            "lab": lab,
+        }  # fmt: skip
         edits = tuple(k for k, v in given.items() if v is not None)
         used = self.lab if lab is None else lab
         if handler is not None:
             used = used.bind(handler=handler)
+        calls = [s for s in self.recorder.of_kind("lm") if s.visit == where]
         return Run(
             self.workflow,
             used,
             [*self.states[:where], edited],
             self.visited[:where],
+            journal=MemoryJournal(answered(calls, replies)) if replies else None,
             lineage=Lineage(self.run_id, where, edits),
         )
+
+    def ask_again(self, call: Span, prompt: str | None = None) -> str:
+        """Ask the lab's model once more what it was asked in a call; the run stays as it is.
+
+        Parameters
+        ----------
+        call : Span
+            Of kind "lm", as in ``run.recorder.of_kind("lm")``.
+        prompt : str, optional
+            Takes the place of the last message.
+
+        Returns
+        -------
+        str
+            The reply; ``fork(at=call.visit, replies={0: reply})`` goes on with it.
+
+        Raises
+        ------
+        RunError
+            There is no model, or the span is no LM call.
+        LMError, RecordingMiss
+            No reply came.
+        """
+        return ask_again(self.lab.model, call, prompt)
 
     def _visit_number(self, at: int) -> int:
         number = at + len(self.visited) if at < 0 else at

@@ -12,17 +12,17 @@ output, whoever answers: a recording costs the same as the model it was made wit
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
 from agentlab import errors
-from agentlab.errors import LMError
+from agentlab.errors import LMError, RunError
 from agentlab.faults import advance
-from agentlab.lm import Engine, LMCall, Model
+from agentlab.lm import Engine, LMCall, Model, lm_errors
 from agentlab.lm.faulty import SPOILS, Faulty, prompt_digest
 from agentlab.lm.recording import Cursor
-from agentlab.lm.serde import load_dspy
+from agentlab.lm.serde import load_dspy, request_from, text_of
 from agentlab.scenario import FaultKind, Visibility
 from agentlab.state import DeliveredFault, Fault, State
 from agentlab.trace.journal import Address, Entry, Journal, ReplayJournal
@@ -173,6 +173,11 @@ def _kept(call: LMCall) -> dict[str, Json]:
 
 def served_calls(spans: Iterable[Span]) -> ReplayJournal:
     """Return a journal that serves the LM calls which these spans tell of."""
+    return ReplayJournal(call_entries(spans))
+
+
+def call_entries(spans: Iterable[Span]) -> list[Entry]:
+    """Return what a journal would know of the LM calls which these spans tell of."""
     entries, made = [], Counter[tuple[int, str, int]]()
     for span in spans:
         if span.kind == "lm":
@@ -185,7 +190,60 @@ def served_calls(spans: Iterable[Span]) -> ReplayJournal:
                     {"response": span.output, **noted}, span.error,
                 )
             )  # fmt: skip
-    return ReplayJournal(entries)
+    return entries
+
+
+def answered(calls: Sequence[Span], replies: Mapping[int, str]) -> list[Entry]:
+    """Return what a journal must know for one visit to get other replies.
+
+    Parameters
+    ----------
+    calls : sequence of Span
+        The visit's LM calls; those before the last that is changed keep their replies.
+    replies : mapping of int to str
+        Number of the call, from 0, to the text it is answered by.
+
+    Raises
+    ------
+    RunError
+        There is no such call.
+    """
+    for number in replies:
+        if not 0 <= number < len(calls):
+            raise RunError(
+                f"expected the number of one of the visit's {len(calls)} LM calls, got {number}"
+            )
+    entries = call_entries(calls[: max(replies) + 1])
+    for number, text in replies.items():
+        entry = entries[number]
+        response = {
+            **(entry.result["response"] or {"model": entry.name.partition(":")[2]}),
+            "message": {"role": "assistant", "parts": [{"type": "text", "text": text}]},
+            "finish_reason": "stop",
+        }
+        told = {**entry.result, "response": response, "faults": []}
+        entries[number] = replace(entry, result=told, error=None)
+    return entries
+
+
+def ask_again(model: Model | None, call: Span, prompt: str | None = None) -> str:
+    """Ask a model what it was asked in a call, or that with another last message.
+
+    Raises
+    ------
+    RunError
+        There is no model, or the span is no LM call.
+    LMError, RecordingMiss
+        No reply came.
+    """
+    if model is None or call.kind != "lm":
+        raise RunError("only an LM call of a run with a language model can be asked again")
+    request = dict(call.input)
+    if prompt is not None:
+        last = {"role": "user", "parts": [{"type": "text", "text": prompt}]}
+        request["messages"] = [*request["messages"][:-1], last]
+    with lm_errors():
+        return text_of(model.bind(Cursor()).complete(request_from(request)))
 
 
 def _error_of(text: str, model: str) -> LMError:

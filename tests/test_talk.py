@@ -13,13 +13,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 import agentlab as al
-from agentlab.errors import StoreWriteError
+from agentlab.errors import RunError, StoreWriteError
 from agentlab.lm import Model, Wrapper
 from agentlab.lm.connect import connect
 from agentlab.lm.endpoint import ENDPOINT_KEY
 from agentlab.lm.recording import Recording
 from agentlab.lm.scripted import cut_off, rate_limited, refused, scripted
-from agentlab.lm.serde import load_dspy
+from agentlab.lm.serde import load_dspy, prompt_text
 from agentlab.trace.store import Store
 
 dspy = load_dspy()
@@ -245,6 +245,65 @@ def test_another_prompt_is_a_difference(chain, monkeypatch):
     assert "differs: recorded lm:scripted/model" in report.divergence
     assert report.matched == 1
     assert len(model.engine.requests) == 2
+
+
+# ---- another reply, another prompt -----------------------------------------------------------
+
+
+def test_a_fork_goes_on_with_another_reply(chain):
+    scenario = chain(3)
+    model = scripted(["no plan", reply(scenario), "It is done."])
+    run = finished(scenario, model)
+    first, second = [s for s in run.spans if s.kind == "lm"][:2]
+    assert first.visit == second.visit == 1
+    fork = run.fork(at=1, replies={1: reply(chain(2), prefix="other_")})
+    fork.step()
+    assert len(model.engine.requests) == 3  # nobody was asked: the first call keeps its reply
+    assert all(s.step_id.startswith("other_") for s in fork.plan.steps)
+    assert fork.lineage.edits == ("replies",)
+    assert fork.recorder.of_kind("lm")[0].reply == "no plan"
+    mended = run.fork(at=1, replies={0: reply(scenario, prefix="at_once_")})
+    mended.step()
+    assert mended.state.parse_failures == 0
+    assert mended.replay().identical
+    assert mended.state.lm_calls == 1
+    assert len(model.engine.requests) == 3
+
+
+def test_a_reply_to_a_call_that_failed(chain):
+    scenario = chain(2)
+    run = finished(scenario, scripted([rate_limited()] * 3))
+    assert run.state.stopped_by == "no_plan"
+    fork = run.fork(at=1, replies={0: reply(scenario)})
+    fork.step()
+    assert len(fork.plan.steps) == 2
+
+
+def test_no_such_call(chain):
+    run = finished(chain(2), scripted([reply(chain(2)), "done"]))
+    for at, number in ((1, 1), (1, -1), (2, 0)):
+        with pytest.raises(RunError, match=f"got {number}"):
+            run.fork(at=at, replies={number: "x"})
+
+
+def test_a_prompt_is_asked_again_with_other_words(chain):
+    heard = []
+
+    def answer(request, n):
+        heard.append(prompt_text(request))
+        return reply(chain(2)) if n < 1 else f"answer {n}"
+
+    run = finished(chain(2), scripted(answer), responder="template")
+    call = run.recorder.of_kind("lm")[0]
+    spans, state = len(run.spans), run.state
+    assert run.ask_again(call) == "answer 1"
+    assert heard[1] == heard[0]
+    assert run.ask_again(call, "Plan nothing.") == "answer 2"
+    assert heard[2].endswith("\n\nPlan nothing.")
+    assert heard[2].startswith("Make a plan")
+    assert (len(run.spans), run.state) == (spans, state)
+    with pytest.raises(RunError, match="only an LM call"):
+        run.ask_again(run.recorder.of_kind("node")[0])
 
 
 # ---- forks and repeated requests -------------------------------------------------------------
