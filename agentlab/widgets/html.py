@@ -342,19 +342,26 @@ def _branch(span: Span, parent: Span | None, below: dict[int, list[Span]]) -> Ht
     )  # fmt: skip
 
 
-def lm_calls(spans: Iterable[Span]) -> Html:
-    """Show prompt and reply of every LM call, the latest first."""
+def lm_calls(spans: Iterable[Span], *, live: bool = False) -> Html:
+    """Show prompt and reply of every LM call, the latest first; live ones have a button."""
     found = [s for s in spans if s.kind == "lm"]
     if not found:
         return tag("p", "This run has made no LM call.", class_="agentlab-quiet")
-    calls = [_lm_call(i, s) for i, s in enumerate(found, 1)]
+    calls = [_lm_call(i, s, live) for i, s in enumerate(found, 1)]
     return tag("div", more(len(found)), calls[: -MOST_ROWS - 1 : -1], class_="agentlab-lm")
 
 
-def _lm_call(number: int, span: Span) -> Html:
+def _lm_call(number: int, span: Span, live: bool) -> Html:
     about = f"{span.step_id or 'no step'}, visit {span.visit}, {span.seconds:.2f} s"
     facts = [(k, json_text(v)) for k, v in span.attributes.items()]
-    title = tag("h4", f"{number}. {span.name} ", tag("span", about, class_="agentlab-quiet"))
+    edit = tag(
+        "button", "Edit", type="button", data_call=number, class_="agentlab-button agentlab-edit",
+        title="Ask with another prompt, or go on with another reply",
+    )  # fmt: skip
+    title = tag(
+        "h4", f"{number}. {span.name} ", tag("span", about, class_="agentlab-quiet"),
+        edit if live else None,
+    )  # fmt: skip
     said = pre(span.reply) if isinstance(span.output, (dict, str)) else pre(span.output)
     return tag(
         "article", title,

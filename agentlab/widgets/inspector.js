@@ -160,6 +160,7 @@ function render({ model, el }) {
       heads[key].setAttribute("aria-selected", key === name);
       panels[key].hidden = key !== name;
     }
+    asked.classList.toggle("agentlab-away", name !== "lm");
   };
   for (const [name, text] of TABS) {
     heads[name] = button(`tab-${name}`, text, "", () => open(name));
@@ -205,12 +206,51 @@ function render({ model, el }) {
     problems,
   );
 
+  const asked = make("div", "agentlab-asked");
+  const askedTitle = make("h4");
+  const prompt = make("textarea", "agentlab-call-text agentlab-prompt");
+  prompt.setAttribute("aria-label", "Last message of the prompt");
+  const reply = make("textarea", "agentlab-call-text agentlab-replied");
+  reply.setAttribute("aria-label", "Reply");
+  const number = () => model.get("view").asking.number;
+  const askAgain = button("ask", "Ask again", "Ask the model with this prompt", () =>
+    act("ask", { number: number(), prompt: prompt.value }),
+  );
+  const withReply = "A new run from the visit of this call, which gets this reply";
+  const forkReply = button("fork-reply", "Fork with this reply", withReply, () =>
+    act("fork_reply", { number: number(), reply: reply.value }),
+  );
+  const closeCall = button("close-call", "Close", "Leave it as it is", () => act("close_call"));
+  const askedTools = make("div", "agentlab-bar-tools");
+  askedTools.append(group("", askAgain, forkReply, closeCall));
+  const word = (text) => make("div", "agentlab-quiet", text);
+  asked.append(
+    ...[askedTitle, word("Last message of the prompt"), prompt, word("Reply"), reply, askedTools],
+  );
+  let askedNow = ""; // what Python says of the call; the texts are set when it changes
+  function ask(asking, running) {
+    asked.hidden = !asking;
+    askAgain.disabled = forkReply.disabled = running;
+    const now = JSON.stringify(asking);
+    if (now === askedNow) return;
+    askedNow = now;
+    if (!asking) return;
+    askedTitle.textContent = asking.title;
+    prompt.value = asking.prompt;
+    reply.value = asking.reply;
+  }
+  panels.lm.addEventListener("click", (event) => {
+    const hit = event.target.closest?.("[data-call]");
+    if (hit) act("edit_call", { number: Number(hit.dataset.call) });
+  });
+
   // ---- showing
   function draw() {
     const view = model.get("view");
     fill(head, view.panels.head);
     fill(graph, view.panels.graph);
     for (const name of ["steps", "state", "trace", "lm"]) fill(panels[name], view.panels[name]);
+    ask(view.asking, view.running);
 
     step.disabled = run.disabled = until.disabled = view.running || view.ended;
     pause.disabled = !view.running;
@@ -279,7 +319,7 @@ function render({ model, el }) {
   const guard = (event) => {
     const target = event.target;
     if (!(target instanceof Element) || !el.contains(target)) return;
-    const runsCell = event.shiftKey && event.key === "Enter" && target !== text;
+    const runsCell = event.shiftKey && event.key === "Enter" && target.tagName !== "TEXTAREA";
     const command = event.ctrlKey || event.metaKey || event.altKey || runsCell;
     target.toggleAttribute("data-lm-suppress-shortcuts", !command);
   };
@@ -306,6 +346,7 @@ function render({ model, el }) {
   el.classList.add("agentlab", "agentlab-live");
   window.addEventListener("keydown", guard, true);
   el.append(head, bar, faults, message, time, graph, tabs, ...TABS.map(([name]) => panels[name]));
+  panels.lm.before(asked);
   open("steps");
   draw();
   return () => {

@@ -74,6 +74,7 @@ class Inspector(anywidget.AnyWidget):
         self._goal: str | None = None  # the node a long run is under way to
         self._message: dict[str, str] | None = None
         self._editor: dict[str, Any] = {"errors": [], "accepted": 0}
+        self._asking: dict[str, Any] | None = None  # the LM call that is edited
         self._turns = threading.RLock()  # actions may come in a thread beside the cell's
         super().__init__()
         self.add_class("agentlab-inspector")
@@ -216,6 +217,39 @@ class Inspector(anywidget.AnyWidget):
         self._forked(fork)
         self._accepted(f"This is a fork from before visit {len(fork.visited)} with another plan.")
 
+    def _do_edit_call(self, number: int) -> None:
+        call = self._call(number)
+        said = call.messages()
+        self._asking = {
+            "number": number, "title": f"{number}. {call.name}, visit {call.visit}",
+            "prompt": said[-1][1] if said else "", "reply": call.reply,
+        }  # fmt: skip
+
+    def _do_ask(self, number: int, prompt: str) -> None:
+        self._do_edit_call(number)
+        assert self._asking is not None
+        self._asking["prompt"] = prompt
+        self._asking["reply"] = self.run.ask_again(self._call(number), prompt)
+        self._say("This is the model's reply; fork with it to go on from there.")
+
+    def _do_fork_reply(self, number: int, reply: str) -> None:
+        call = self._call(number)
+        made_by = next(r for r in self.runs if any(s is call for s in r.spans))
+        others = [s for s in made_by.recorder.of_kind("lm") if s.visit == call.visit]
+        place = next(i for i, s in enumerate(others) if s is call)
+        self._forked(made_by.fork(call.visit, replies={place: reply}))
+        self._asking = None
+
+    def _do_close_call(self) -> None:
+        self._asking = None
+
+    def _call(self, number: int) -> Span:
+        """Return an LM call by the number that it is shown with."""
+        calls = [s for s in self._spans(self._place()) if s.kind == "lm"]
+        if not 1 <= number <= len(calls):
+            raise RunError(f"expected the number of an LM call, 1 to {len(calls)}, got {number}")
+        return calls[number - 1]
+
     def _edited(self, text: str) -> TaskPlan:
         self._editor["errors"] = []
         try:
@@ -269,6 +303,9 @@ class Inspector(anywidget.AnyWidget):
                 "text": clean(remaining_text(state.task_plan)) if state.task_plan else None,
                 **self._editor,
             },
+            "asking": None
+            if self._asking is None
+            else {k: clean(v) if isinstance(v, str) else v for k, v in self._asking.items()},
             "panels": self._panels(state, at),
         }
 
@@ -296,7 +333,7 @@ class Inspector(anywidget.AnyWidget):
                 tag("h4", "What happened so far"), html.log(spans),
                 tag("h4", "Timeline, simulated seconds"), timeline(spans),
             ),
-            "lm": html.lm_calls(spans),
+            "lm": html.lm_calls(spans, live=True),
         }  # fmt: skip
 
     def _spans(self, at: int) -> list[Span]:

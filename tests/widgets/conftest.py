@@ -36,13 +36,13 @@ HOSTILE = [
 TAGS = {
     "style", "div", "header", "strong", "span", "b", "i", "p", "details", "summary", "table",
     "thead", "tbody", "tr", "th", "td", "dl", "dt", "dd", "pre", "code", "h4", "article", "svg",
-    "g", "title", "rect", "text", "path", "polygon",
+    "g", "title", "rect", "text", "path", "polygon", "button",
 }  # fmt: skip
 ATTRIBUTES = {
     "class", "style", "open", "title", "data-step", "data-key", "role", "tabindex", "aria-label",
     "aria-pressed", "xmlns", "viewbox", "width", "height", "x", "y", "rx", "fill", "stroke",
     "stroke-width", "stroke-dasharray", "text-anchor", "font-family", "font-size", "font-weight",
-    "d", "points",
+    "d", "points", "type", "data-call",
 }  # fmt: skip
 
 

@@ -46,6 +46,18 @@ run = al.autonomous.start(lab)
 run
 """
 
+ASKED = """
+import json
+import agentlab as al
+from agentlab.lm.scripted import scripted
+plans = [json.dumps({"summary": n, "steps": [], "answer": n}) for n in ("one", "two")]
+evil = "</textarea><img src=x onerror='window.evil=1'>"
+lab = al.Lab(al.load_suite("chain")[0], planner="structured",
+             lm=scripted([plans[0], evil, plans[1], "done"]))
+run = al.autonomous.start(lab)
+run
+"""
+
 SLOW = """
 import time
 import agentlab as al
@@ -300,6 +312,35 @@ def test_look_back_fork_and_edit_the_plan(opened):
     page.shoot("forks-2-fork")
     page.one(".agentlab-runs").select_option("0")
     page.until(".agentlab-chip", "goal reached")
+    assert page.errors == []
+
+
+def test_a_prompt_is_edited_asked_again_and_forked_from(opened):
+    page = opened("asked", ASKED)
+    page.click("run")
+    page.until(".agentlab-chip", "goal missed")
+    assert not page.one(".agentlab-asked").is_visible()
+    page.click("tab-lm")
+    page.until(".agentlab-panel-lm", "Make a plan that reaches the user's goal")
+    page.shoot("asked-0-calls")
+    page.page.locator('.agentlab-live [data-call="1"]').click()
+    prompt = page.one(".agentlab-prompt")
+    prompt.wait_for(state="visible")
+    assert prompt.input_value().startswith("## task")
+    prompt.fill("Plan it otherwise.")
+    page.click("ask")
+    page.until(".agentlab-message-line", "This is the model's reply")
+    assert '"two"' in page.one(".agentlab-replied").input_value()
+    page.shoot("asked-1-again")
+    page.click("fork-reply")
+    page.until(".agentlab-message-line", "This is a fork")
+    page.click("step")
+    page.until(".agentlab-place", "visit 2 of 2")
+    page.click("tab-state")
+    page.until(".agentlab-panel-state", "two")
+    page.click("tab-steps")
+    assert not page.one(".agentlab-asked").is_visible()
+    assert page.page.evaluate("window.evil") is None
     assert page.errors == []
 
 

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import agentlab as al
+from agentlab.lm.scripted import scripted
 from agentlab.run import Run
 from agentlab.widgets import inspector as module
 from agentlab.widgets.inspector import ACTIONS, Inspector, inspector_of
@@ -341,3 +342,66 @@ def test_every_action_of_the_front_end_exists():
     assert asked == set(ACTIONS)
     used = set(re.findall(r"\bview\.(\w+)", script)) - {"message"}
     assert used <= set(Inspector(al.autonomous.start(al.Lab(al.load_suite("chain")[0]))).view)
+
+
+# ---- language models --------------------------------------------------------------------------
+
+
+def model_run(chain, *more):
+    plans = [json.dumps({"summary": n, "steps": [], "answer": n}) for n in ("first", "second")]
+    model = scripted([plans[0], "Hello.", *more])
+    lab = al.Lab(chain(2), planner="structured", lm=model)
+    return al.autonomous.start(lab), model, plans
+
+
+def test_an_lm_call_is_edited_asked_again_and_forked_from(chain, front_end):
+    run, model, plans = model_run(chain, "another reply")
+    front = front_end(run)
+    view = front("run")
+    assert view["asking"] is None
+    assert 'data-call="1"' in view["panels"]["lm"]
+    asking = front("edit_call", number=1)["asking"]
+    assert asking["title"] == "1. scripted/model, visit 1"
+    assert asking["reply"] == plans[0]
+    assert asking["prompt"].startswith("## task")
+    asking = front("ask", number=1, prompt="Say it otherwise.")["asking"]
+    assert (asking["prompt"], asking["reply"]) == ("Say it otherwise.", "another reply")
+    assert model.engine.requests[-1].messages[-1].text == "Say it otherwise."
+    visits = len(run.visited)
+    view = front("fork_reply", number=1, reply=plans[1])
+    assert not front.failed, front.said
+    assert view["asking"] is None
+    assert len(view["runs"]) == 2
+    assert "replies edited" in view["runs"][1]
+    front("step")
+    assert front.widget.run.plan.summary == "second"
+    assert len(run.visited) == visits  # the run that was forked is as it was
+    assert run.plan.summary == "first"
+
+
+def test_a_call_from_before_the_fork_is_forked_from_where_it_was_made(chain, front_end):
+    run, _, plans = model_run(chain)
+    front = front_end(run)
+    front("run")
+    front("look", at=2)
+    front("fork")
+    front("fork_reply", number=1, reply=plans[1])
+    assert not front.failed, front.said
+    assert front.widget.run.lineage.run_id == run.run_id
+    assert front.widget.run.lineage.at == 1
+
+
+def test_a_model_that_does_not_answer_is_a_message(chain, front_end):
+    run, _, _ = model_run(chain)
+    front = front_end(run)
+    front("run")
+    asking = front("ask", number=1, prompt="More?")["asking"]
+    assert front.failed  # the script has no more replies
+    assert asking["prompt"] == "More?"
+    front("close_call")
+    assert front.view["asking"] is None
+    for action, told in (("edit_call", {"number": 9}), ("fork_reply", {"number": 0, "reply": ""}),
+                          ("ask", {"number": -5, "prompt": ""})):  # fmt: skip
+        front(action, **told)
+        assert front.failed
+        assert "LM call" in front.said
