@@ -27,6 +27,7 @@ from agentlab.lm.serde import load_dspy
 from agentlab.plans.task_plan import StepStatus
 from agentlab.reflectors import RuleReflector
 from agentlab.responders import REASONS, TemplateResponder
+from agentlab.schemas import object_schema
 from agentlab.state import State
 from agentlab.values import Json, canonical, explain
 
@@ -100,18 +101,11 @@ def asked_twice(
     return f"the reply could not be used: {problem}"
 
 
-def _closed(**properties: Json) -> dict[str, Any]:
-    return {
-        "type": "object", "properties": properties, "required": list(properties),
-        "additionalProperties": False,
-    }  # fmt: skip
-
-
 class LMReflector:
     """Judges an execution by asking the model; by the rule where no usable reply comes."""
 
     def __init__(self) -> None:
-        schema = _closed(
+        schema = object_schema(
             analysis=TEXT, goalAchieved={"type": "boolean"}, needReplan={"type": "boolean"},
             replanReason=TEXT, suggestions=LIST,
         )  # fmt: skip
@@ -155,7 +149,7 @@ class LMDecider:
     """Decides what to do with a plan that met trouble; gives no decision where no reply comes."""
 
     def __init__(self) -> None:
-        schema = _closed(
+        schema = object_schema(
             action={"enum": [a.value for a in ReplanAction]}, reasoning=TEXT,
             newContextHints=LIST, confidence={"type": "number", "minimum": 0, "maximum": 1},
         )  # fmt: skip

@@ -21,7 +21,7 @@ ROOT = Path(agentlab.__file__).parent
 
 HOUSE = {
     "0 words": """
-        errors values registry calls
+        errors values schemas registry calls
         plans.references plans.task_plan plans.parsing plans.graph plans
         scenario config decisions events state
     """,

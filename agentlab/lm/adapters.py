@@ -145,10 +145,8 @@ class DocumentAdapter(TextAdapter):
             The reply is no JSON document.
         """
         [name] = signature.output_fields
-        fenced = _FENCE.match(completion)
-        text = fenced.group(1) if fenced else completion
         try:
-            return {name: document(text)}
+            return {name: document(unfenced(completion))}
         except ValueError as e:
             raise ParseError(
                 adapter_name=type(self).__name__,
@@ -156,6 +154,12 @@ class DocumentAdapter(TextAdapter):
                 lm_response=completion,
                 message=f"the reply is no JSON document: {e}",
             ) from e
+
+
+def unfenced(completion: str) -> str:
+    """Return a reply without the code fence around it, if there is one."""
+    fenced = _FENCE.match(completion)
+    return fenced.group(1) if fenced else completion
 
 
 def document(text: str) -> Json:

@@ -23,7 +23,7 @@ from agentlab.lm.adapters import DocumentAdapter, ParseError, parse_problem, sig
 from agentlab.lm.serde import load_dspy
 from agentlab.planners.base import FULL, INITIAL, PlanRequest, checked_plan
 from agentlab.plans.task_plan import StepStatus, TaskPlan, TaskStep
-from agentlab.tools.tool import Tool
+from agentlab.tools.tool import Tool, object_schema
 from agentlab.values import Json, canonical
 
 dspy: Any = load_dspy()
@@ -37,6 +37,11 @@ TEXT = {"type": "string", "maxLength": 200}
 
 Offer = tuple[str, Tool]
 """An action type with a target of it, as a tool."""
+
+
+def offers_of(bench: Bench) -> list[Offer]:
+    """Return everything that a step may be in this lab."""
+    return [(a.type, tool) for a in bench.actions.values() for tool in a.offers(bench)]
 
 
 def plan_schema(
@@ -54,7 +59,7 @@ def plan_schema(
     """
     variants = [_step_schema(tool) for tool in tools.values()]
     variants += [_step_schema(tool, kind) for kind, tool in others]
-    return _closed(
+    return object_schema(
         summary=TEXT,
         steps={
             "type": "array",
@@ -66,12 +71,11 @@ def plan_schema(
 
 
 def _step_schema(tool: Tool, kind: str = CALL_TOOL) -> dict[str, Any]:
-    parameters = _inlined(tool.parameters, tool.parameters.get("$defs", {}))
-    return _closed(
+    return object_schema(
         stepId={"type": "string", "maxLength": 40},
         actionType={"const": kind},
         targetResource={"const": tool.name},
-        parameters=_or_references(parameters),
+        parameters=arguments_schema(tool.parameters),
         dependencies={
             "type": "array", "maxItems": MAX_DEPENDENCIES,
             "items": {"type": "string", "maxLength": 40},
@@ -79,11 +83,9 @@ def _step_schema(tool: Tool, kind: str = CALL_TOOL) -> dict[str, Any]:
     )  # fmt: skip
 
 
-def _closed(**properties: Json) -> dict[str, Any]:
-    return {
-        "type": "object", "properties": properties, "required": list(properties),
-        "additionalProperties": False,
-    }  # fmt: skip
+def arguments_schema(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the schema of a step's parameters: the tool's own, where values may be references."""
+    return _or_references(_inlined(parameters, parameters.get("$defs", {})))
 
 
 def _inlined(schema: Any, definitions: Mapping[str, Any], within: tuple[str, ...] = ()) -> Any:
@@ -150,7 +152,37 @@ class PlanProgram(dspy.Module):  # type: ignore[misc]
             return self.write(**inputs)
 
 
-class Structured:
+class Prompted:
+    """What planners share that ask a language model by a dspy program.
+
+    Parameters
+    ----------
+    program : str, Path or dspy.Module, optional
+        A program saved as JSON by dspy, or the program itself; default: as it ships.
+    **options
+        Further arguments, kept so that the planner is the same in every process.
+    """
+
+    needs_model = True
+    name: str
+    program_type: Any
+
+    def __init__(self, program: str | Path | Any | None = None, **options: Json) -> None:
+        self.options = options
+        if isinstance(program, self.program_type):
+            self.program = program.deepcopy()
+        else:
+            self.program = self.program_type()
+            if program is not None:
+                _load(self.program, Path(program))
+        self.program.set_lm(None)  # one of its own would be asked behind the lab's back
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # dspy's classes are pickled otherwise in every process; a study goes by what is pickled.
+        return _restored, (type(self), canonical(self.program.dump_state()), self.options)
+
+
+class Structured(Prompted):
     """Plans written by a language model as one JSON document.
 
     Parameters
@@ -159,22 +191,12 @@ class Structured:
         A program saved as JSON by dspy, or the program itself; default: as it ships.
     """
 
-    needs_model = True
+    name = "structured"
+    program_type = PlanProgram
 
     def __init__(self, program: str | Path | PlanProgram | None = None) -> None:
-        self.name = "structured"
-        if isinstance(program, PlanProgram):
-            self.program = program.deepcopy()
-        else:
-            self.program = PlanProgram()
-            if program is not None:
-                _load(self.program, Path(program))
-        self.program.set_lm(None)  # one of its own would be asked behind the lab's back
+        super().__init__(program)
         self._schema_of: tuple[Any, dict[str, Any]] = (None, {})
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # dspy's classes are pickled otherwise in every process; a study goes by what is pickled.
-        return _restored, (canonical(self.program.dump_state()),)
 
     def plan(self, request: PlanRequest, bench: Bench) -> TaskPlan:
         """Ask the model for a plan.
@@ -186,7 +208,7 @@ class Structured:
         LMError
             No reply came.
         """
-        offers = [(a.type, tool) for a in bench.actions.values() for tool in a.offers(bench)]
+        offers = offers_of(bench)
         schema = self._schema(bench, offers)
         try:
             with lm_errors():
@@ -194,8 +216,8 @@ class Structured:
                     schema=schema,
                     task=request.user_input,
                     tools=_tools(offers),
-                    known=_known(request),
-                    situation=_situation(request),
+                    known=known_text(request),
+                    situation=situation_text(request),
                 ).plan
         except ParseError as e:
             raise PlanParseError([parse_problem(e)]) from e
@@ -213,13 +235,13 @@ class Structured:
         return schema
 
 
-def _restored(state: str) -> Structured:
-    program = PlanProgram()
+def _restored(kind: type[Prompted], state: str, options: dict[str, Json]) -> Prompted:
+    program = kind.program_type()
     program.load_state(json.loads(state))
-    return Structured(program)
+    return kind(program, **options)
 
 
-def _load(program: PlanProgram, path: Path) -> None:
+def _load(program: Any, path: Path) -> None:
     if path.suffix != ".json":
         raise ConfigError(f"expected a program saved as .json, got {str(path)!r}")
     try:
@@ -242,20 +264,24 @@ def _completed(reply: Any) -> Any:
 
 
 def _tools(offers: Sequence[Offer]) -> str:
-    lines = []
-    for kind, tool in offers:
-        properties = tool.parameters.get("properties", {})
-        required = set(tool.parameters.get("required", ()))
-        listed = ", ".join(
-            f"{n}{'' if n in required else '?'}: {s.get('type', 'any')}"
-            for n, s in properties.items()
-        )
-        returns = _shape(tool.returns)
-        name = tool.name if kind == CALL_TOOL else f"{kind} {tool.name}".strip()
-        lines.append(f"- {name}({listed}) -> {returns}: {tool.description}")
-        lines += [
-            f"  - {n}: {s['description']}" for n, s in properties.items() if s.get("description")
-        ]
+    return "\n".join(
+        tool_line(t.name if kind == CALL_TOOL else f"{kind} {t.name}".strip(), t.parameters,
+                  t.returns, t.description)
+        for kind, t in offers
+    )  # fmt: skip
+
+
+def tool_line(
+    name: str, parameters: Mapping[str, Any], returns: Mapping[str, Any], told: str
+) -> str:
+    """Return what can be called as a line of a prompt."""
+    properties = parameters.get("properties", {})
+    required = set(parameters.get("required", ()))
+    listed = ", ".join(
+        f"{n}{'' if n in required else '?'}: {s.get('type', 'any')}" for n, s in properties.items()
+    )
+    lines = [f"- {name}({listed}) -> {_shape(returns)}: {told}"]
+    lines += [f"  - {n}: {s['description']}" for n, s in properties.items() if s.get("description")]
     return "\n".join(lines)
 
 
@@ -270,11 +296,12 @@ def _shape(schema: Mapping[str, Any], depth: int = 0) -> str:
     return str(kind or "any")
 
 
-def _known(request: PlanRequest) -> str:
+def known_text(request: PlanRequest) -> str:
+    """Return what is known of the world."""
     return canonical({k: v for k, v in request.belief.items() if k != "seen"})
 
 
-def _situation(request: PlanRequest) -> str:
+def situation_text(request: PlanRequest) -> str:
     """Say what was done with what result, what failed and why, and how many replans are left."""
     lines = [f"- {hint}" for hint in request.hints]
     if request.scope == INITIAL or request.earlier is None:

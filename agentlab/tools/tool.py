@@ -11,18 +11,19 @@ JSON Schemas are Draft 2020-12, self-contained: no reference is ever fetched.
 from __future__ import annotations
 
 import inspect
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import lru_cache
 from typing import Annotated, Any, get_origin, get_type_hints
 
 from pydantic import PlainSerializer
 
 from agentlab.calls import ToolError as ToolError
 from agentlab.errors import ConfigError, UnknownNameError
-from agentlab.values import Json, Value, canonical
+from agentlab.schemas import check_schema as check_schema
+from agentlab.schemas import object_schema as object_schema
+from agentlab.schemas import schema_validator as schema_validator
+from agentlab.values import Json, Value
 
 
 class Effect(StrEnum):
@@ -91,71 +92,6 @@ class Tool:
         arguments of 't': n: "x" is not of type "integer"
         """
         return check_schema(self.parameters, arguments, f"arguments of {self.name!r}")
-
-
-def object_schema(
-    required: Iterable[str] | None = None, **properties: dict[str, Any]
-) -> dict[str, Any]:
-    """Return the JSON Schema of an object with exactly these properties (all required if None)."""
-    names = list(properties) if required is None else list(required)
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": names,
-        "additionalProperties": False,
-    }
-
-
-def refuse(uri: str) -> Any:
-    """Refuse to fetch a schema reference: schemas must be self-contained."""
-    raise ValueError(f"remote schema reference {uri!r} refused: schemas must be self-contained")
-
-
-@lru_cache(maxsize=4096)
-def _validator(text: str) -> Any:
-    import jsonschema_rs
-
-    return jsonschema_rs.Draft202012Validator(json.loads(text), retriever=refuse)
-
-
-_BY_ID: dict[int, tuple[Any, Any]] = {}  # schema id -> (schema kept alive, validator)
-
-
-def schema_validator(schema: Mapping[str, Any]) -> Any:
-    """Return the cached Draft 2020-12 validator of a schema.
-
-    Raises
-    ------
-    ConfigError
-        The schema itself is invalid or refers outside itself.
-    """
-    known = _BY_ID.get(id(schema))
-    if known is not None and known[0] is schema:
-        return known[1]
-    try:
-        validator = _validator(canonical(schema))
-    except Exception as e:
-        raise ConfigError(f"not a self-contained JSON Schema (Draft 2020-12): {e}") from e
-    if len(_BY_ID) > 10_000:
-        _BY_ID.clear()
-    _BY_ID[id(schema)] = (schema, validator)
-    return validator
-
-
-def check_schema(schema: Mapping[str, Any], value: Json, what: str) -> str | None:
-    """Return the first three violations of ``schema`` by ``value`` in one line, or None."""
-    validator = schema_validator(schema)
-    try:
-        if validator.is_valid(value):
-            return None
-        errors = list(validator.iter_errors(value))
-    except (ValueError, TypeError) as e:
-        return f"{what}: not JSON: {e}"
-    parts = []
-    for error in errors[:3]:
-        where = ".".join(map(str, error.instance_path))
-        parts.append(f"{where}: {error.message}" if where else error.message)
-    return f"{what}: " + "; ".join(parts)
 
 
 class ToolRegistry(Mapping[str, Tool]):
