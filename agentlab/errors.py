@@ -6,6 +6,7 @@ AgentLabError
 ├── ScenarioError             a scenario or suite file that does not say what it must
 ├── PlanError
 │   ├── PlanParseError        a reply or document that is no plan (every violation listed)
+│   ├── PlanValidationError   a contract that breaks its rules (each with step and field)
 │   ├── PlanEditError         an edit that would leave a broken plan or touch a settled step
 │   └── ReferenceError_       a ``${...}`` that is malformed or does not resolve
 ├── ToolFailure               raised by a tool written by a user to fail with a code
@@ -34,6 +35,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 
 class AgentLabError(Exception):
@@ -93,6 +95,37 @@ class PlanParseError(PlanError):
 
     def __str__(self) -> str:
         return "not a valid plan: " + "; ".join(self.violations)
+
+
+class PlanViolation(NamedTuple):
+    """One rule that a plan contract breaks."""
+
+    step: str | None
+    """Step id, or where it stands (``steps[0]``) when it has none; None: the plan as a whole."""
+    field: str
+    """In the spelling of the wire, with the place inside it: ``result.rows[0]``."""
+    problem: str
+
+    def __str__(self) -> str:
+        where = "" if self.step is None else f"step {self.step!r}, "
+        return f"{where}{self.field}: {self.problem}"
+
+
+class PlanValidationError(PlanError):
+    """A plan contract, or the text of one, that breaks its rules.
+
+    Parameters
+    ----------
+    violations : sequence of PlanViolation
+        Every violation found.
+    """
+
+    def __init__(self, violations: Sequence[PlanViolation]) -> None:
+        self.violations = tuple(violations)
+        super().__init__(self.violations)
+
+    def __str__(self) -> str:
+        return "not a valid plan contract: " + "; ".join(map(str, self.violations))
 
 
 class PlanEditError(PlanError):

@@ -87,6 +87,7 @@ class SimulatedExecutor:
             ) as inner:  # fmt: skip
                 state, outcome = _finished(action, state, bench, under_way)
                 inner.output, inner.error, inner.sim_end = outcome.result, outcome.error, state.now
+            outcome = _held(step, outcome, bench)
             state = settle(state, bench, step.step_id, outcome)
             span.output, span.error, span.sim_end = outcome.result, outcome.error, state.now
         return state
@@ -103,6 +104,14 @@ def _finished(
         raise  # a replay that diverged must not go on
     except Exception as e:
         return state, StepOutcome(error=_told(e))
+
+
+def _held(step: TaskStep, outcome: StepOutcome, bench: Bench) -> StepOutcome:
+    """Fail a step whose expectation is enforced and not met; what came is kept."""
+    if not step.enforced or outcome.error is not None:
+        return outcome
+    problem = unexpected(step, outcome.result, bench)
+    return outcome if problem is None else StepOutcome(result=outcome.result, error=problem)
 
 
 def _told(error: Exception) -> str:

@@ -283,6 +283,28 @@ def test_an_expectation_that_is_not_met_is_an_event_and_no_failure(
         assert run.recorder.of_kind("event")[0].name == "TASK_UNEXPECTED_RESULT"
 
 
+def test_an_enforced_expectation_that_is_not_met_fails_the_step(notes, step):
+    wanted = {"type": "object", "required": ["m"]}
+    plan = [
+        step("a", parameters={"n": 1}, expectation=wanted, enforced=True),
+        step("b", parameters={"n": "${a.n}"}),
+        step("c", parameters={"m": 1}, expectation=wanted, enforced=True),
+    ]
+    run = notes.run(plan, strategy="never")
+    assert [s.status for s in run.plan.steps] == ["failed", "failed", "completed"]
+    assert "is a required property" in run.plan.step("a").error
+    assert run.plan.step("a").result == {"n": 1}  # what came can be looked at, and not be used
+    assert "a" not in run.state.results
+    assert notes.made == [("note", {"n": 1}), ("note", {"m": 1})]
+    assert [e.type for e in run.state.events] == ["TASK_FAILED", "DEPENDENCY_BROKEN", "TASK_FAILED"]
+
+
+def test_a_failure_of_its_own_is_told_before_the_expectation(notes, step):
+    wanted = {"type": "object", "required": ["m"]}
+    run = notes.run([step("a", "broken", expectation=wanted, enforced=True)], strategy="never")
+    assert run.plan.step("a").error == "error: it is broken"
+
+
 def test_the_expectation_by_default_is_the_tools_response_schema(notes):
     numbers = notes.tool("numbers", returns={"type": "array"})
     lab = notes.lab(tools=[numbers])

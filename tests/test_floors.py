@@ -22,7 +22,8 @@ ROOT = Path(agentlab.__file__).parent
 HOUSE = {
     "0 words": """
         errors values schemas registry calls
-        plans.references plans.task_plan plans.parsing plans.graph plans
+        plans.references plans.task_plan plans.parsing plans.graph
+        plans.spec plans.codec plans.validator plans.bindings plans
         scenario config decisions events state
     """,
     "1 memory": """
@@ -223,8 +224,8 @@ def test_run_and_workflow_know_no_lm_no_tool_and_no_widget():
         ("try:\n    import agentlab.lab\nexcept ImportError:\n    pass", [("lab", False)]),
         ("m = import_module('agentlab.plans.graph')", [("plans.graph", True)]),
         ("m = import_module(f'agentlab.plans.{n}')",
-         [("plans.graph", True), ("plans.parsing", True), ("plans.references", True),
-          ("plans.task_plan", True)]),
+         [(f"plans.{n}", True) for n in ("bindings", "codec", "graph", "parsing", "references",
+                                         "spec", "task_plan", "validator")]),
         ("import agentlabs, os\nfrom agentlab_other import x\ns = 'agentlab runs'", []),
     ],
 )  # fmt: skip

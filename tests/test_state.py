@@ -204,7 +204,7 @@ def test_the_seeds_keys():
     assert {
         "stepIndex", "stepId", "name", "description", "actionType", "targetResource", "parameters",
         "dependencies", "importance", "skippable", "status", "result", "error", "expectation",
-        "interruptionContext",
+        "enforced", "interruptionContext",
     } == plain["taskPlan"]["steps"][0].keys()  # fmt: skip
     default = State()
     assert (default.max_task_iterations, default.max_loops, default.loop_count) == (20, 3, 0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from agentlab.plans.task_plan import StepStatus, TaskPlan, TaskStep
@@ -94,8 +94,13 @@ class PlanDiff:
 
 def diff(old: TaskPlan, new: TaskPlan) -> PlanDiff:
     """Compare two plans: a step is changed when what it does or depends on differs."""
-    before = {s.step_id: _content(s) for s in old.steps}
-    after = {s.step_id: _content(s) for s in new.steps}
+    return compared(
+        {s.step_id: _content(s) for s in old.steps}, {s.step_id: _content(s) for s in new.steps}
+    )
+
+
+def compared(before: Mapping[str, object], after: Mapping[str, object]) -> PlanDiff:
+    """Compare what steps are, by step id."""
     return PlanDiff(
         kept=tuple(i for i in after if i in before and before[i] == after[i]),
         added=tuple(i for i in after if i not in before),
@@ -108,4 +113,5 @@ def _content(step: TaskStep) -> tuple[object, ...]:
     return (
         step.name, step.description, step.action_type, step.target_resource, step.parameters,
         frozenset(step.dependencies), step.importance, step.skippable, step.expectation,
+        step.enforced,
     )  # fmt: skip

@@ -31,6 +31,7 @@ class StepReply(Value):
     skippable: bool = False
     step_id: str | None = None
     expectation: dict[str, Any] | str | None = None
+    enforced: bool = False
 
 
 class PlanReply(Value):
@@ -140,6 +141,7 @@ def _parsed_step(
         importance=item.importance,
         skippable=item.skippable,
         expectation=item.expectation,
+        enforced=item.enforced,
     )
 
 

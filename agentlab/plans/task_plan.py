@@ -81,6 +81,8 @@ class TaskStep(Value):
     error: str | None = None
     expectation: Document | str | None = None
     """A JSON Schema of the result or a JMESPath predicate; None: the tool's response schema."""
+    enforced: bool = False
+    """True: a result that fails the expectation fails the step, not only a warning is published."""
     interruption_context: InterruptionContext | None = None
 
     @property

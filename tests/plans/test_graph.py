@@ -129,7 +129,7 @@ def test_an_empty_plan():
 CONTENT = {
     "name": "other", "description": "other", "action_type": "aggregate",
     "target_resource": "other", "parameters": {"a": 1}, "dependencies": ("s0",),
-    "importance": 0.9, "skippable": True, "expectation": "ok",
+    "importance": 0.9, "skippable": True, "expectation": "ok", "enforced": True,
 }  # fmt: skip
 PROGRESS = {
     "status": StepStatus.FAILED, "result": {"a": 1}, "error": "e", "step_index": 7,
