@@ -18,6 +18,14 @@ def structured(program: str | None = None) -> Planner:
     return Structured(program)
 
 
+@PLANNERS.register("contract")
+def contract(program: str | None = None, max_steps: int = 64, max_depth: int = 64) -> Planner:
+    """Plans written by a language model as a checked contract, then bound to parameters."""
+    from agentlab.planners.contract import Contract
+
+    return Contract(program, max_steps, max_depth)
+
+
 def get_planner(text: str) -> Planner:
     """Return the planner that ``name(arguments)`` stands for.
 
