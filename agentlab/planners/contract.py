@@ -29,13 +29,13 @@ from agentlab.errors import (
 )
 from agentlab.lm import Model, lm_errors
 from agentlab.lm.adapters import DocumentAdapter, signature, unfenced
+from agentlab.lm.serde import load_dspy
 from agentlab.planners.base import PlanRequest, checked_plan
 from agentlab.planners.structured import (
     TEXT,
     Offer,
     Prompted,
     arguments_schema,
-    dspy,
     known_text,
     offers_of,
     situation_text,
@@ -54,6 +54,8 @@ from agentlab.plans.task_plan import ActionType, TaskPlan
 from agentlab.plans.validator import PlanValidator
 from agentlab.schemas import check_schema, object_schema
 from agentlab.values import Value
+
+dspy: Any = load_dspy()
 
 MAX_STEPS = 32
 """Bound on the steps that a model is asked for, where the validator would take more."""
@@ -152,7 +154,8 @@ class ContractPlanner:
         program: ContractProgram | None = None,
     ) -> None:  # fmt: skip
         self.validator, self.model = validator, model
-        self.program = program or ContractProgram()
+        self.program = ContractProgram() if program is None else program.deepcopy()
+        self.program.set_lm(None)  # one of its own would be asked in its place
 
     def plan(self, request: SpecRequest, situation: str = "Nothing has been done yet.") -> PlanSpec:
         """Return a validated spec whose steps are all pending.

@@ -35,6 +35,9 @@ MAX_ITEMS = 16
 TEXT = {"type": "string", "maxLength": 200}
 
 
+_PLACED = frozenset({"$ref", "$dynamicRef", "$id", "$schema", "$anchor", "$dynamicAnchor"})
+"""Keywords that mean something only where the schema stood."""
+
 Offer = tuple[str, Tool]
 """An action type with a target of it, as a tool."""
 
@@ -85,25 +88,36 @@ def _step_schema(tool: Tool, kind: str = CALL_TOOL) -> dict[str, Any]:
 
 def arguments_schema(parameters: Mapping[str, Any]) -> dict[str, Any]:
     """Return the schema of a step's parameters: the tool's own, where values may be references."""
-    return _or_references(_inlined(parameters, parameters.get("$defs", {})))
+    definitions = {
+        f"#/{at}/{name}": definition
+        for at in ("definitions", "$defs")
+        for name, definition in parameters.get(at, {}).items()
+    }
+    return _or_references(_inlined(parameters, definitions))
 
 
 def _inlined(schema: Any, definitions: Mapping[str, Any], within: tuple[str, ...] = ()) -> Any:
     """Return a schema with its definitions put where they are used: it is to stand in another.
 
-    A definition that holds itself says nothing there; the tool's own check sees to it.
+    A definition that holds itself, or that is found another way, says nothing there; the tool's own
+    check sees to it.
     """
     if isinstance(schema, list):
         return [_inlined(item, definitions, within) for item in schema]
     if not isinstance(schema, Mapping):
         return schema
-    name = str(schema.get("$ref", "")).removeprefix("#/$defs/")
+    name = schema.get("$ref")
     if name in within:
         return {}
-    if name in definitions:
-        schema = {**definitions[name], **{k: v for k, v in schema.items() if k != "$ref"}}
-        within = (*within, name)
-    return {k: _inlined(v, definitions, within) for k, v in schema.items() if k != "$defs"}
+    plain = {
+        k: _inlined(v, definitions, within)
+        for k, v in schema.items()
+        if k != "$defs" and not (k in _PLACED and isinstance(v, str))
+    }
+    if not isinstance(name, str):
+        return plain
+    found = _inlined(definitions.get(name, {}), definitions, (*within, name))
+    return {**found, **plain} if isinstance(found, Mapping) else plain
 
 
 def _or_references(schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -115,8 +129,10 @@ def _or_references(schema: Mapping[str, Any]) -> dict[str, Any]:
     return {**_bounded(schema), "properties": properties}
 
 
-def _told(schema: Mapping[str, Any]) -> dict[str, Any]:
+def _told(schema: Any) -> dict[str, Any]:
     """Return the part of a schema that is for people."""
+    if not isinstance(schema, Mapping):  # a schema may be true or false
+        return {}
     return {k: schema[k] for k in ("title", "description", "default") if k in schema}
 
 
@@ -278,22 +294,27 @@ def tool_line(
     properties = parameters.get("properties", {})
     required = set(parameters.get("required", ()))
     listed = ", ".join(
-        f"{n}{'' if n in required else '?'}: {s.get('type', 'any')}" for n, s in properties.items()
+        f"{n}{'' if n in required else '?'}: {_kind(s)}" for n, s in properties.items()
     )
     lines = [f"- {name}({listed}) -> {_shape(returns)}: {told}"]
-    lines += [f"  - {n}: {s['description']}" for n, s in properties.items() if s.get("description")]
+    told_of = {n: _told(s).get("description") for n, s in properties.items()}
+    lines += [f"  - {n}: {text}" for n, text in told_of.items() if text]
     return "\n".join(lines)
 
 
-def _shape(schema: Mapping[str, Any], depth: int = 0) -> str:
+def _kind(schema: Any) -> Any:
+    return (schema.get("type") if isinstance(schema, Mapping) else None) or "any"
+
+
+def _shape(schema: Any, depth: int = 0) -> str:
     """Return what a result looks like, in a few words."""
-    kind = schema.get("type")
+    kind = _kind(schema)
     if kind == "object" and "properties" in schema and depth < 3:
         inner = ", ".join(f"{k}: {_shape(v, depth + 1)}" for k, v in schema["properties"].items())
         return "{" + inner + "}"
     if kind == "array":
         return f"[{_shape(schema.get('items', {}), depth + 1)}]"
-    return str(kind or "any")
+    return str(kind)
 
 
 def known_text(request: PlanRequest) -> str:

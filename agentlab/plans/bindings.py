@@ -112,6 +112,11 @@ def _check(spec: PlanSpec, bindings: Mapping[str, dict[str, Any]], answer: str |
         if name not in steps
     ]
     for name, step in steps.items():
+        found += [
+            PlanViolation(name, "dependencies", f"unknown step {d!r}; {suggest(d, steps)}")
+            for d in step.dependencies
+            if d not in steps
+        ]
         unfit = _unfit(step.input_schema, bindings.get(name, {}))
         found += [PlanViolation(name, where, problem) for where, problem in unfit]
     if problem := _malformed(answer):

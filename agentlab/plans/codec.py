@@ -221,7 +221,8 @@ def _wrong(document: Json) -> Iterator[tuple[Path, str]]:
             for name in error.kind.unexpected:
                 yield (*path, name), "is no field of it"
         elif error.kind.name == "pattern":
-            yield path, "is blank" if error.kind.pattern == "\\S" else error.message
+            kinds = _short(f"expected 'tool:<name>' or 'agent:<name>', got {error.instance!r}")
+            yield path, "is blank" if error.kind.pattern == "\\S" else kinds
         elif error.kind.name == "const":
             expected = error.kind.expected_value
             yield path, _short(f"expected {expected!r}, got {error.instance!r}")

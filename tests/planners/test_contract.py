@@ -185,6 +185,11 @@ def test_what_the_application_says_is_not_the_models(key, value, field):
     assert told(json.dumps({**whole(), key: value})) == {(None, field)}
 
 
+def test_an_objective_beside_a_graph_is_checked_too():
+    assert planned(json.dumps({"objective": ASKED.objective, "steps": NODES}))[0]
+    assert told(json.dumps({"objective": "Buy shares", "steps": NODES})) == {(None, "objective")}
+
+
 @pytest.mark.parametrize("key", ["schemaVersion", "revision", "objective", "steps"])
 def test_a_whole_document_with_a_field_missing(key):
     assert told(json.dumps({k: v for k, v in whole().items() if k != key})) in (
@@ -327,6 +332,15 @@ def test_a_model_with_tools_is_not_asked(settings):
     ):
         ContractPlanner(RULES).plan(ASKED)
     assert lm.calls == 0
+
+
+def test_a_programs_own_model_is_not_asked():
+    own, given = scripted([]), scripted([GRAPH])
+    program = ContractProgram()
+    program.set_lm(own.lm())
+    assert ContractPlanner(RULES, given, program).plan(ASKED).steps
+    assert own.engine.requests == []
+    assert program.get_lm() is not None  # the user's own program is as it was
 
 
 def test_nobody_to_ask():
@@ -533,6 +547,41 @@ def test_a_tool_that_cannot_be_a_capability_is_no_plan(notes):
 def test_a_lab_without_a_model_is_refused(chain):
     with pytest.raises(ConfigError, match="planner 'contract' asks a language model"):
         al.Lab(chain(), planner="contract")
+
+
+def test_a_blank_task_is_no_plan(notes):
+    model = scripted([])
+    run = al.autonomous.start(
+        al.Lab(tools=[notes.tool()], planner="contract", lm=model, **RULED), " "
+    )
+    run.finish()
+    assert "the task is blank" in run.state.error
+    assert model.engine.requests == []
+
+
+def test_schemas_of_every_form_are_told_and_asked_for(notes):
+    definitions = {"id": {"$ref": "#/$defs/text"}, "text": {"type": "string"}, "any": True}
+    schema = {
+        "type": "object", "$defs": definitions, "definitions": {"n": {"type": "integer"}},
+        "properties": {"a": {"$ref": "#/$defs/id"}, "b": True, "c": {"$ref": "#/$defs/any"},
+                       "d": {"$ref": "#/definitions/n"}, "e": {"$ref": "#"}, "$ref": {}},
+    }  # fmt: skip
+    tool = notes.tool("odd", parameters=schema, returns={"type": "array", "items": True})
+    bound = {"parameters": {"x": {"a": "t", "b": 1, "d": 2}}, "answer": None}
+    model = scripted([json.dumps({"steps": [node("x", target="tool:odd")]}), json.dumps(bound)])
+    run = al.autonomous.start(al.Lab(tools=[tool], planner="contract", lm=model, **RULED), "go")
+    run.finish()
+    assert (
+        "- tool:odd(a?: any, b?: any, c?: any, d?: any, e?: any, $ref?: any) -> [any]"
+        in (model.engine.prompts[0])
+    )
+    sent = model.engine.requests[1].config.response_format["schema"]
+    inner = sent["properties"]["parameters"]["properties"]["x"]["properties"]
+    assert {"type": "string"} in (inner["a"], *inner["a"].get("anyOf", ()))
+    assert {"type": "integer"} in inner["d"]["anyOf"]
+    assert '"#' not in json.dumps(sent)  # nothing refers to where it stood
+    assert run.plan.steps[0].status == "failed"  # what the tool gave is no list
+    assert notes.made == [("odd", {"a": "t", "b": 1, "d": 2})]
 
 
 def test_its_arguments(tmp_path):

@@ -99,6 +99,12 @@ def test_everything_that_is_wrong_is_told():
                      (None, "answer")}  # fmt: skip
 
 
+def test_a_spec_that_was_not_validated_is_no_crash():
+    assert told(spec(step("a", "gone")), {"a": {"n": 1}}) == {("a", "dependencies")}
+    bad = step("a", input_schema={"type": "nonsense"})
+    assert told(spec(bad), {"a": {"n": 1}}) == {("a", "parameters")}
+
+
 def test_references_that_lead_nowhere():
     with pytest.raises(PlanParseError, match=r"\$\{gone\} names no known step"):
         to_task_plan(spec(step("a")), {"a": {"n": "${gone}"}})
