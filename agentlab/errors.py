@@ -118,10 +118,12 @@ class PlanValidationError(PlanError):
     ----------
     violations : sequence of PlanViolation
         Every violation found.
+    reply : str, optional
+        The model's reply that was read.
     """
 
-    def __init__(self, violations: Sequence[PlanViolation]) -> None:
-        self.violations = tuple(violations)
+    def __init__(self, violations: Sequence[PlanViolation], reply: str | None = None) -> None:
+        self.violations, self.reply = tuple(violations), reply
         super().__init__(self.violations)
 
     def __str__(self) -> str:

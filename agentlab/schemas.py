@@ -21,7 +21,7 @@ _DATA = frozenset({"const", "enum", "default", "examples"})
 
 
 def object_schema(
-    required: Iterable[str] | None = None, **properties: dict[str, Any]
+    required: Iterable[str] | None = None, /, **properties: dict[str, Any]
 ) -> dict[str, Any]:
     """Return the JSON Schema of an object with exactly these properties (all required if None)."""
     names = list(properties) if required is None else list(required)

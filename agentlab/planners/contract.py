@@ -41,7 +41,7 @@ from agentlab.planners.structured import (
     situation_text,
     tool_line,
 )
-from agentlab.plans.bindings import plan_reply
+from agentlab.plans.bindings import Actions, plan_reply
 from agentlab.plans.codec import PlanCodec, parsed
 from agentlab.plans.spec import (
     SCHEMA_VERSION,
@@ -192,7 +192,8 @@ class ContractPlanner:
                 capabilities="\n".join(map(_told, self.validator.capabilities.values())),
                 situation=situation,
             ).plan
-        return self.validator.validate_generated(self._read(text, request))
+        with _read_from(text):
+            return self.validator.validate_generated(self._read(text, request))
 
     def _problem(self, request: SpecRequest) -> str | None:
         target, known = request.direct_target, self.validator.capabilities
@@ -246,6 +247,15 @@ class ContractPlanner:
 
 
 @contextmanager
+def _read_from(text: str) -> Iterator[None]:
+    """Let violations tell in which reply they were found."""
+    try:
+        yield
+    except PlanValidationError as e:
+        raise PlanValidationError(e.violations, reply=text) from e
+
+
+@contextmanager
 def _asking(model: Model | None) -> Iterator[None]:
     """Make the model what dspy asks meanwhile, unless it could do more than reply."""
     lm = dspy.settings.lm if model is None else model.lm()
@@ -271,7 +281,7 @@ def graph_schema(validator: PlanValidator) -> dict[str, Any]:
         dependencies={"type": "array", "maxItems": MAX_DEPENDENCIES, "items": ID},
         completionCriteria=TEXT,
     )  # fmt: skip
-    most = min(MAX_STEPS, validator.max_steps) if targets else 0
+    most = max(validator.min_steps, min(MAX_STEPS, validator.max_steps)) if targets else 0
     steps = {"type": "array", "maxItems": most, "items": step if targets else {}}
     if validator.min_steps:
         steps["minItems"] = validator.min_steps
@@ -338,16 +348,20 @@ class Contract(Prompted):
             raise PlanError(str(e)) from e
         try:
             spec = ContractPlanner(validator, program=self.program).plan(asked, situation)
-            bound = self._bindings(spec, situation)
-            reply = plan_reply(spec, bound["parameters"], bound["answer"], actions)
+            reply, text = self._bound(spec, situation, actions)
         except PlanValidationError as e:
-            raise PlanParseError(list(map(str, e.violations))) from e
-        return checked_plan(reply, request, bench)
+            raise PlanParseError(list(map(str, e.violations)), reply=e.reply) from e
+        try:
+            return checked_plan(reply, request, bench)
+        except PlanParseError as e:
+            raise PlanParseError(e.violations, reply=text) from e
 
-    def _bindings(self, spec: PlanSpec, situation: str) -> dict[str, Any]:
+    def _bound(
+        self, spec: PlanSpec, situation: str, actions: Actions
+    ) -> tuple[dict[str, Any], str | None]:
         """Ask for the parameters of the steps and the answer; a plan without steps needs none."""
         if not spec.steps:
-            return {"parameters": {}, "answer": None}
+            return plan_reply(spec, {}), None
         with _asking(None):
             text = self.program.bindings(
                 schema=bindings_schema(spec.steps),
@@ -355,10 +369,11 @@ class Contract(Prompted):
                 steps="\n".join(map(_step_line, spec.steps)),
                 situation=situation,
             ).bindings
-        document = parsed(text)
-        if problem := check_schema(BOUND, document, "the reply"):
-            raise PlanValidationError([PlanViolation(None, "bindings", problem)])
-        return dict(document)
+        with _read_from(text):
+            document = parsed(text)
+            if problem := check_schema(BOUND, document, "the reply"):
+                raise PlanValidationError([PlanViolation(None, "bindings", problem)])
+            return plan_reply(spec, document["parameters"], document["answer"], actions), text
 
 
 def _target(offer: Offer) -> str:
@@ -369,10 +384,12 @@ def _target(offer: Offer) -> str:
 def _capability(offer: Offer) -> PlanCapability:
     tool = offer[1]
     # Tools are called by the rules of Draft 2020-12, whatever dialect their server names.
-    schema = {k: v for k, v in tool.parameters.items() if k != "$schema"}
+    schema, returns = (
+        {k: v for k, v in s.items() if k != "$schema"} for s in (tool.parameters, tool.returns)
+    )
     return PlanCapability(
         execution_target=_target(offer), description=tool.description, input_schema=schema,
-        output_schema=tool.returns,
+        output_schema=returns,
     )  # fmt: skip
 
 
@@ -387,10 +404,15 @@ def _step_line(step: PlanStep) -> str:
 
 DIRECT_CRITERIA = "The objective is met and the output is valid against the output schema."
 
+SITUATION = (
+    "what has been done so far, what failed, what to mind, and what is known of the world, which "
+    "may be out of date or incomplete"
+)
+
 INPUTS = {
     "objective": "what the user wants",
     "capabilities": "target(input) -> output: what it does",
-    "situation": "what has been done so far, what failed, and what is known",
+    "situation": SITUATION,
 }
 
 INSTRUCTIONS = """\
@@ -417,7 +439,7 @@ For example, for "Fetch the newest invoice and pay it", with tool:find_invoices 
 BINDING_INPUTS = {
     "task": "what the user wants",
     "steps": "stepId: target(parameters) -> output: what the step is for",
-    "situation": "what has been done so far, what failed, and what is known",
+    "situation": SITUATION,
 }
 
 BINDING = """\
@@ -427,13 +449,16 @@ A plan was made of steps; give each step its parameters. Nothing is executed.
   left out.
 - A value that comes from an earlier step's output is the text ${stepId.path}, where path is a
   JMESPath into that output, for example ${find.invoices[-1].id} or
-  ${search.flights[?price<`100`] | [0].id}. Never invent ids or tokens: what a step must return
-  first comes from a reference.
+  ${search.flights[?price<`100`] | [0].id}. Ids and tokens that a step hands out are always taken
+  this way, never invented, even where they are known already.
+- The word before the first dot is a stepId of these steps or of a step that is done. Everything
+  else is copied as it is: "Rome", never ${known.city}.
 - `answer` is null, or the text or reference that answers the user's question.
 
-For example, for the steps find: tool:find_invoices() -> {invoices: [{id: string}]} and
+For example, for "Pay the newest invoice of Acme" and the steps
+find: tool:find_invoices(customer: string) -> {invoices: [{id: string}]} and
 pay: tool:pay(invoice_id: string) -> {receipt: string}:
 
-{"parameters": {"find": {}, "pay": {"invoice_id": "${find.invoices[-1].id}"}},
+{"parameters": {"find": {"customer": "Acme"}, "pay": {"invoice_id": "${find.invoices[-1].id}"}},
  "answer": "${pay.receipt}"}
 """

@@ -61,6 +61,7 @@ def node(step_id, *dependencies, target="tool:search", **fields):
 
 
 RULED = {"reflector": "rules", "responder": "template"}
+DRAFT_7 = "http://json-schema.org/draft-07/schema#"
 NODES = [node("summary", "a", "b", target="agent:writer"), node("a"), node("b")]
 GRAPH = json.dumps({"steps": NODES})
 
@@ -78,6 +79,8 @@ def told(*script, **options):
     with pytest.raises(PlanValidationError) as e:
         ContractPlanner(RULES, model).plan(ASKED, **options)
     assert len(model.engine.requests) == 1
+    if isinstance(script[0], str):
+        assert e.value.reply == script[0]  # what was said can be looked at
     return {(v.step, v.field) for v in e.value.violations}
 
 
@@ -446,6 +449,7 @@ def test_the_bindings_fit_their_schema(chain):
         ((1, '{"parameters": {}, "answer": null}'), "parameters: "),
         ((1, '{"parameters": {"x": {}}, "answer": null}'), "step 'x', bindings: unknown step"),
         ((1, '{"parameters": {}, "answer": "${x"}'), "answer: "),
+        ((1, lambda bound: bound.replace("${", "${gone_")), "names no known step"),
     ],
 )  # fmt: skip
 def test_a_reply_that_breaks_the_contract_is_told_and_asked_for_once_more(chain, broken, problem):
@@ -453,12 +457,14 @@ def test_a_reply_that_breaks_the_contract_is_told_and_asked_for_once_more(chain,
     scenario = chain(2)
     graph, bound = replies(scenario)
     which, text = broken
+    text = text(bound) if callable(text) else text
     script = [text, graph, bound] if which == 0 else [graph, text, graph, bound]
     run, engine = finished(scenario, script)
     assert run.verdict.success
     assert run.state.parse_failures == 1
     assert len(engine.requests) == len(script)
     assert problem in engine.prompts[-2]
+    assert f"The reply was: {text}" in engine.prompts[-2]
     [decision] = [s for s in run.recorder.of_kind("decision") if s.name == "plan"]
     assert problem in decision.attributes["parse_failures"][0]
 
@@ -516,7 +522,7 @@ def test_a_silent_fault_that_breaks_the_output_contract_fails_the_step(chain):
 
 
 def test_it_plans_over_sub_agents_and_texts(notes):
-    tool = notes.tool("note", parameters={"$schema": "http://json-schema.org/draft-07/schema#"})
+    tool = notes.tool("note", parameters={"$schema": DRAFT_7}, returns={"$schema": DRAFT_7})
     steps = [node("w", target="tool:llm_generate"), node("n", "w", target="tool:note")]
     bound = {"parameters": {"w": {"prompt": "hi"}, "n": {"text": "${w}"}}, "answer": "${w}"}
     model = scripted([json.dumps({"steps": steps}), json.dumps(bound), "written"])
@@ -547,6 +553,21 @@ def test_a_tool_that_cannot_be_a_capability_is_no_plan(notes):
 def test_a_lab_without_a_model_is_refused(chain):
     with pytest.raises(ConfigError, match="planner 'contract' asks a language model"):
         al.Lab(chain(), planner="contract")
+
+
+def test_any_text_is_a_step_id(notes):
+    """Ids are property names of the schema that asks for bindings."""
+    ids = ["required", "type", "$ref", "读", "1"]
+    steps = [node(i, target="tool:note") for i in ids]
+    bound = {"parameters": {i: {"n": i} for i in ids}, "answer": "${1.n}"}
+    model = scripted([json.dumps({"steps": steps}), json.dumps(bound)])
+    lab = al.Lab(tools=[notes.tool()], planner="contract", lm=model, **RULED)
+    run = al.autonomous.start(lab, "go")
+    run.finish()
+    sent = model.engine.requests[1].config.response_format["schema"]
+    assert schema_validator(sent).is_valid(bound)
+    assert [made[1]["n"] for made in notes.made] == ids
+    assert run.state.answer == "1"
 
 
 def test_a_blank_task_is_no_plan(notes):

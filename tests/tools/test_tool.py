@@ -37,6 +37,7 @@ def test_object_schema():
     }
     assert object_schema(["a"], a={}, b={})["required"] == ["a"]
     assert object_schema([], a={})["required"] == []
+    assert object_schema(required={"type": "null"})["properties"] == {"required": {"type": "null"}}
 
 
 def test_a_check_names_what_is_wrong_and_where():
