@@ -83,6 +83,7 @@ def test_cycles_and_depth_against_networkx(drawn, most):
         nodes = [int(c[1:]) for c in cycle]
         assert all(graph.has_edge(b, a) for a, b in pairwise(nodes))
     named = {c for cycle in cycles for c in cycle}
+    assert len(named) == sum(len(cycle) - 1 for cycle in cycles), "two cycles share a step"
     for part in nx.strongly_connected_components(graph):
         if len(part) > 1 or graph.has_edge(*[next(iter(part))] * 2):
             assert named & {f"s{i}" for i in part}, "a component whose cycle is not told"
