@@ -142,6 +142,9 @@ def evaluate(
     processes: Annotated[
         int | None, typer.Option(min=1, help="Processes [one a processor].")
     ] = None,
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="Runs that ask a language model at once [8].")
+    ] = None,
     out: Annotated[str | None, typer.Option(help="Results folder [results/SUITE].")] = None,
     limit: Annotated[
         int | None, typer.Option(min=1, help="Only N scenarios, spread over the suite.")
@@ -187,7 +190,10 @@ def evaluate(
     )
     try:
         with _interrupts_here(processes):
-            study.run(processes=processes, allow_mixed=allow_mixed, retry_crashed=retry_crashed)
+            study.run(
+                processes=processes, threads=threads, allow_mixed=allow_mixed,
+                retry_crashed=retry_crashed,
+            )  # fmt: skip
     except KeyboardInterrupt:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not cut the message off
         kept = _kept(study)

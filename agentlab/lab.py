@@ -333,7 +333,7 @@ class Lab(ToolDoor):
     ) -> Iterator[Talk]:  # fmt: skip
         """Open a talk: LM calls made inside are recorded, and charged to the state afterwards."""
         talk = Talk(self.model, state, self.recorder, self.journal, step_id, attempt)
-        with talk.open(on_token):
+        with talk.open(on_token if self.handler is not None else None):  # or nobody listens
             yield talk
 
 

@@ -73,7 +73,7 @@ def table(rows: Sequence[Row]) -> str:
     lines = [("what", "ours", "peer or limit", "ratio", "target", "met")]
     for r in rows:
         peer = "" if r.peer is None else f"{_number(r.peer)} {r.peer_name}"
-        ratio = "" if r.ratio is None else f"{r.ratio:.1f}×"
+        ratio = "" if r.ratio is None else f"{_number(r.ratio)}×"
         met = {True: "yes", False: "NO", None: ""}[r.met]
         lines.append((r.what, f"{_number(r.ours)} {r.unit}", peer, ratio, r.target, met))
     widths = [max(len(line[i]) for line in lines) for i in range(6)]

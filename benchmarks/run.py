@@ -9,7 +9,7 @@ from pathlib import Path
 
 from measure import Row, load, table
 
-BENCHMARKS = ("engine", "durable", "throughput", "frames", "imports", "contract")
+BENCHMARKS = ("engine", "durable", "throughput", "lm", "frames", "imports", "contract")
 
 
 def rows(name: str) -> list[Row]:

@@ -62,7 +62,7 @@ HOUSE = {
     """,
     "6 study": """
         study.stats study.metrics study.compare study.grid study.controls study.cells
-        study.pool study.progress study.provenance
+        study.threads study.pool study.progress study.provenance
         study.frames study.leaderboard study.study study.definition study.counterfactual
         study.adapters.planbench study.adapters.agentdojo study.adapters study
     """,

@@ -541,6 +541,22 @@ def test_64_runs_in_threads_do_not_touch_each_other(chain):
         assert marks <= {mark}
 
 
+@pytest.mark.parametrize("listens", [True, False])
+def test_a_reply_is_streamed_where_somebody_listens(chain, listens):
+    class Listening:
+        def on_token(self, text):
+            heard.append(text)
+
+    scenario, heard, streamed = chain(2), [], []
+    model = scripted([reply(scenario), "that is done"])
+    stream = model.engine.stream
+    model.engine.stream = lambda request: streamed.append(request) or stream(request)
+    run = finished(scenario, model, handler=Listening() if listens else None)
+    assert run.state.final_response == "that is done"
+    assert heard == (["that", " is", " done"] if listens else [])
+    assert len(streamed) == listens
+
+
 def test_a_run_goes_inside_a_running_event_loop(chain):
     scenario = chain(2)
 

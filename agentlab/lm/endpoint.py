@@ -225,7 +225,7 @@ def blot(
 
 
 class Retrying(Wrapper):
-    """Try a transient failure again, after a wait.
+    """Try a transient failure again, after a wait; whom a rate limit stops, all threads wait for.
 
     Parameters
     ----------
@@ -241,10 +241,12 @@ class Retrying(Wrapper):
     ) -> None:
         super().__init__(inner)
         self.retries, self.sleep = retries, sleep
+        self._opens = 0.0  # when the endpoint takes requests again
 
     def complete(self, request: Request) -> Response:
         """Return the whole reply."""
         attempt = 0
+        self._hold()
         while True:
             try:
                 return self.inner.complete(request)
@@ -256,6 +258,7 @@ class Retrying(Wrapper):
     def stream(self, request: Request) -> Iterator[Event]:
         """Yield the reply's events; it is tried again only before the first one."""
         attempt = 0
+        self._hold()
         while True:
             begun = False
             try:
@@ -282,4 +285,12 @@ class Retrying(Wrapper):
                 error.add_note(f"asked {attempt} times")
             raise error
         notes().attempts += 1
+        if isinstance(error, LMRateLimited):
+            self._opens = max(self._opens, time.monotonic() + wait)
         self.sleep(wait)
+
+    def _hold(self) -> None:
+        """Wait while another thread was told to: asking now would use up an attempt."""
+        left = self._opens - time.monotonic()
+        if left > 0:
+            self.sleep(left)

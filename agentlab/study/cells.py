@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,8 @@ from agentlab.values import Json, canonical, digest, thaw
 from agentlab.workflows import get_workflow
 
 ARM, FLOOR, CEILING = "arm", "floor", "ceiling"
+LABS = 256
+"""How many labs a runner keeps."""
 
 
 @dataclass(frozen=True)
@@ -65,45 +69,42 @@ class Cell:
         )
 
 
-def run_cells(
-    cells: Sequence[tuple[str, Cell]], faults: FaultPlan | None, with_traces: bool = True,
-    record: Path | None = None,
-) -> list[CellResult]:  # fmt: skip
-    """Run cells one after the other; what crashes is a result too.
+class Runner:
+    """Runs cells, in any thread; what crashes is a result too.
 
     Parameters
     ----------
-    cells : sequence of (key, Cell)
     faults : FaultPlan or None
         Instead of the scenarios' own.
     with_traces : bool
         Keep the spans.
     record : Path, optional
-        See ``make_lab``; opened once for all of them.
+        See ``make_lab``; opened once, when the first model is to be asked.
     """
-    return list(_results(cells, faults, with_traces, record))
 
+    def __init__(
+        self, faults: FaultPlan | None, with_traces: bool = True, record: Path | None = None
+    ) -> None:
+        self.faults, self.with_traces, self._record = faults, with_traces, record
+        self._labs: dict[tuple[int, str], Lab] = {}
+        self._running: set[Run] = set()
+        self._lock = threading.RLock()
 
-def _results(
-    cells: Sequence[tuple[str, Cell]], faults: FaultPlan | None, with_traces: bool,
-    record: Path | None,
-) -> Iterator[CellResult]:  # fmt: skip
-    labs: dict[tuple[int, str], Lab] = {}
-    recording = None if record is None else Recording(record, "replay_or_call")
-    for key, cell in cells:
+    def run(self, key: str, cell: Cell) -> CellResult:
+        """Run a cell and return what it came to."""
         started = time.perf_counter()
         row = _identity(cell)
         spans = b""
         status = "done"
         try:
             if cell.role == ARM:
-                run = _run(cell, faults, labs, recording)
+                run = self._finished(cell)
                 measured = _measured(run)
                 canonical(measured)  # what is no JSON crashes this cell and not its whole batch
                 row |= measured
-                spans = pack_spans(run.spans) if with_traces else b""
+                spans = pack_spans(run.spans) if self.with_traces else b""
             else:
-                row |= _control(cell, faults)
+                row |= _control(cell, self.faults)
         except Exception as e:
             status = "crashed"
             row |= {
@@ -112,7 +113,51 @@ def _results(
                 "traceback": traceback.format_exc(limit=-8),
             }
         row["wall_seconds"] = time.perf_counter() - started
-        yield CellResult(key, status, row, spans, cell.attempt)
+        return CellResult(key, status, row, spans, cell.attempt)
+
+    def pause(self) -> None:
+        """Let the runs under way end after the node that they are in."""
+        for run in list(self._running):
+            run.pause()
+
+    def _finished(self, cell: Cell) -> Run:
+        assert cell.arm is not None
+        lab = self._lab(cell)
+        plan = lab.faults if lab.faults.rate == cell.fault_rate else lab.faults.replace(
+            rate=cell.fault_rate
+        )  # fmt: skip
+        run = Run.start(get_workflow(cell.arm.workflow), lab.bind(seed=cell.seed, faults=plan))
+        self._running.add(run)
+        try:
+            run.finish()
+        finally:
+            self._running.discard(run)
+        return run
+
+    def _lab(self, cell: Cell) -> Lab:
+        """Return a cell's lab; cells that differ in nothing but seed and rate share one."""
+        assert cell.arm is not None
+        like = (id(cell.scenario), cell.arm.label)
+        with self._lock:  # threads that come at once must not connect to one model twice
+            if like not in self._labs:
+                if len(self._labs) >= LABS:  # cells come scenario by scenario
+                    self._labs.clear()
+                tape = self._recording if cell.arm.lm is not None else None
+                self._labs[like] = make_lab(cell, self.faults, tape)
+            return self._labs[like]
+
+    @cached_property
+    def _recording(self) -> Recording | None:
+        return None if self._record is None else Recording(self._record, "replay_or_call")
+
+
+def run_cells(
+    cells: Sequence[tuple[str, Cell]], faults: FaultPlan | None, with_traces: bool = True,
+    record: Path | None = None,
+) -> list[CellResult]:  # fmt: skip
+    """Run cells, each with its key, one after the other (see ``Runner``)."""
+    runner = Runner(faults, with_traces, record)
+    return [runner.run(key, cell) for key, cell in cells]
 
 
 def _identity(cell: Cell) -> dict[str, Json]:
@@ -155,24 +200,6 @@ def make_lab(cell: Cell, faults: FaultPlan | None, record: Path | Recording | No
         fault_rate=cell.fault_rate, faults=faults, workers=cell.arm.workers,
         lm=model, reflector=cell.arm.reflector, responder=cell.arm.responder,
     )  # fmt: skip
-
-
-def _run(
-    cell: Cell, faults: FaultPlan | None, labs: dict[tuple[int, str], Lab],
-    record: Recording | None,
-) -> Run:  # fmt: skip
-    """Run an arm's cell; labs that differ in nothing but seed and rate share what they can."""
-    assert cell.arm is not None
-    like = (id(cell.scenario), cell.arm.label)
-    lab = labs.get(like)
-    if lab is None:
-        lab = labs[like] = make_lab(cell, faults, record)
-    plan = lab.faults if lab.faults.rate == cell.fault_rate else lab.faults.replace(
-        rate=cell.fault_rate
-    )  # fmt: skip
-    run = Run.start(get_workflow(cell.arm.workflow), lab.bind(seed=cell.seed, faults=plan))
-    run.finish()
-    return run
 
 
 def _measured(run: Run) -> dict[str, Json]:

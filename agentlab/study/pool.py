@@ -1,54 +1,102 @@
 """Computing cells, here or in other processes. Workers only compute; who asked writes.
 
-Work is cut into batches of about ``TASK_SECONDS``. A worker is told what was registered by name in
-the process that asked, finds the modules that it finds, and ends when it is killed.
+What computes is cut into batches of about ``TASK_SECONDS``. What waits for a language model runs in
+threads (see ``agentlab.study.threads``), and where one interpreter would be what they wait for, in
+the threads of several processes.
+
+A worker is told what was registered by name in the process that asked, finds the modules that it
+finds, and ends when it is killed.
 """
 
 from __future__ import annotations
 
+import gc
 import os
+import signal
 import sys
 import threading
 import time
 import warnings
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain, islice
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
 from agentlab.environments import register_environment, registered
-from agentlab.errors import ConfigError
+from agentlab.errors import ConfigError, StudyError
+from agentlab.lm.serde import load_dspy
 from agentlab.planners.base import PLANNERS
 from agentlab.scenario import FaultPlan
 from agentlab.strategies.base import STRATEGIES
-from agentlab.study.cells import Cell, run_cells
+from agentlab.study.cells import Runner, run_cells
+from agentlab.study.threads import POLL, Batches, Keyed, default_threads, threaded, waits
 from agentlab.trace.store import CellResult
 
 TASK_SECONDS = 0.3
 """How long the batch of cells should take that a worker is handed at once."""
 
+THREADS_A_PROCESS = 16
+"""More threads than this are shared out among processes."""
+
 
 def computed(
-    todo: list[tuple[str, Cell]], processes: int, backend: str, *, faults: FaultPlan | None,
-    traces: bool, record: Path | None,
-) -> Generator[list[CellResult], None, None]:  # fmt: skip
-    """Yield finished batches of cells as they come; their size follows the pace of those before.
+    todo: list[Keyed], processes: int, threads: int | None, backend: str, *,
+    faults: FaultPlan | None, traces: bool, record: Path | None,
+) -> Batches:  # fmt: skip
+    """Yield finished batches of cells as they come.
 
     Parameters
     ----------
     todo : list of (key, Cell)
     processes : int
         Workers; 1 computes in this process.
+    threads : int or None
+        Cells of arms that ask a language model under way at once, in all processes together; 1:
+        they are computed like the others. None: see ``default_threads``.
     backend : str
         A joblib backend.
     faults, traces, record
-        See ``run_cells``.
+        See ``Runner``.
 
     Raises
     ------
     ConfigError
-        joblib knows no such backend.
+        joblib knows no such backend, or there is not one thread.
+    StudyError
+        A worker with threads died.
     """
+    waiting = [item for item in todo if waits(item[1])]
+    if threads is None:
+        threads = default_threads(cell.arm.lm for _, cell in waiting if cell.arm is not None)
+    if threads < 1:
+        raise ConfigError(f"expected at least one thread, got {threads}")
+    if threads == 1 or len(waiting) < 2:
+        waiting = []
+    known = {key for key, _ in waiting}
+    yield from _batched(
+        [item for item in todo if item[0] not in known], processes, backend, faults, traces, record
+    )
+    if not waiting:
+        return
+    threads = min(threads, len(waiting))
+    processes = min(processes, -(-threads // THREADS_A_PROCESS))
+    if processes == 1 or backend != "loky":
+        yield from threaded(Runner(faults, traces, record), iter(waiting), threads)
+    else:
+        yield from _spread(waiting, processes, threads, faults, traces, record)
+
+
+# ---- batches in processes --------------------------------------------------------------------
+
+
+def _batched(
+    todo: list[Keyed], processes: int, backend: str, faults: FaultPlan | None, traces: bool,
+    record: Path | None,
+) -> Batches:  # fmt: skip
+    """Yield finished batches; their size follows the pace of those before."""
     pace = _Pace(processes)
     if processes == 1 or len(todo) < 2:
         for batch in pace.batches(todo):
@@ -59,7 +107,6 @@ def computed(
     from joblib import Parallel, delayed
 
     parent = os.getpid() if backend == "loky" else None
-    named = (registered(), PLANNERS.added(), STRATEGIES.added())
     try:
         pool = Parallel(
             n_jobs=processes, backend=backend, return_as="generator_unordered",
@@ -67,6 +114,7 @@ def computed(
         )  # fmt: skip
     except ValueError as e:
         raise ConfigError(f"backend {backend!r}: {e}") from e
+    named = _named()
     tasks = (
         delayed(_worker)(_Path(sys.path), batch, faults, traces, record, named, parent)
         for batch in pace.batches(todo)
@@ -97,20 +145,31 @@ def _extend_path(path: list[str]) -> list[str]:
     return path
 
 
-def _worker(
-    path: list[str], batch: Sequence[tuple[str, Cell]], faults: FaultPlan | None, traces: bool,
-    record: Path | None, named: tuple[list[Any], dict[str, Any], dict[str, Any]],
-    parent: int | None,
-) -> list[CellResult]:  # fmt: skip
-    """Run a batch in another process, which knows what was registered by name in this one."""
-    if parent is not None:
-        _end_with(parent)
+Named = tuple[list[Any], dict[str, Any], dict[str, Any]]
+"""Environments, planners and strategies that were registered by name."""
+
+
+def _named() -> Named:
+    return registered(), PLANNERS.added(), STRATEGIES.added()
+
+
+def _learn(named: Named) -> None:
     worlds, planners, strategies = named
     for world in worlds:
         register_environment(world)
     for registry, factories in ((PLANNERS, planners), (STRATEGIES, strategies)):
         for name, factory in factories.items():
             registry.register(name)(factory)
+
+
+def _worker(
+    path: list[str], batch: Sequence[Keyed], faults: FaultPlan | None, traces: bool,
+    record: Path | None, named: Named, parent: int | None,
+) -> list[CellResult]:  # fmt: skip
+    """Run a batch in another process, which knows what was registered by name in this one."""
+    if parent is not None:
+        _end_with(parent)
+    _learn(named)
     return run_cells(batch, faults, traces, record)
 
 
@@ -138,7 +197,7 @@ class _Pace:
             mean = sum(float(r.row["wall_seconds"]) for r in results) / len(results)
             self.seconds = 0.7 * self.seconds + 0.3 * mean
 
-    def batches(self, todo: list[tuple[str, Cell]]) -> Iterator[list[tuple[str, Cell]]]:
+    def batches(self, todo: list[Keyed]) -> Iterator[list[Keyed]]:
         start = 0
         while start < len(todo):
             left = len(todo) - start
@@ -146,3 +205,96 @@ class _Pace:
             size = min(max(1, int(TASK_SECONDS / max(self.seconds, 1e-5))), fair)
             yield todo[start : start + size]
             start += size
+
+
+# ---- threads in processes --------------------------------------------------------------------
+
+
+@dataclass
+class _Crew:
+    """A worker process with its threads, as its parent sees it."""
+
+    process: Any
+    pipe: Connection
+    free: int
+    """Threads that have nothing to do."""
+    under_way: int = 0
+    told: bool = False
+    """That no more cells will come."""
+
+    def hand(self, numbers: Iterator[int]) -> None:
+        """Give every free thread a cell, by its number."""
+        given = list(islice(numbers, self.free))
+        if given:
+            self.pipe.send(given)
+        if len(given) < self.free and not self.told:
+            self.told = True
+            self.pipe.send([])
+        self.free -= len(given)
+        self.under_way += len(given)
+
+    def results(self, numbers: Iterator[int]) -> list[CellResult]:
+        """Take what is finished, and give new cells for it."""
+        found: list[CellResult] = self.pipe.recv()
+        self.free += len(found)
+        self.under_way -= len(found)
+        self.hand(numbers)
+        return found
+
+
+def _spread(
+    todo: list[Keyed], processes: int, threads: int, faults: FaultPlan | None, traces: bool,
+    record: Path | None,
+) -> Batches:  # fmt: skip
+    """Run cells in threads of several processes; each is handed the next when one is finished."""
+    import cloudpickle
+
+    work = cloudpickle.dumps((_Path(sys.path), todo, _named(), faults, traces, record))
+    numbers = iter(range(len(todo)))
+    shares = [threads // processes + (i < threads % processes) for i in range(processes)]
+    crews: list[_Crew] = []
+    try:
+        crews += map(_crew, shares)
+        for crew in crews:
+            crew.pipe.send_bytes(work)
+            crew.hand(numbers)
+        while busy := [crew.pipe for crew in crews if crew.under_way]:
+            ready = wait(busy, POLL)
+            for crew in (c for c in crews if c.pipe in ready):
+                yield crew.results(numbers)
+    except (EOFError, ConnectionError) as e:
+        crew.process.join(POLL)
+        raise StudyError(
+            f"a worker process died (exit code {crew.process.exitcode}) with the cells that it "
+            "had under way; what was finished is kept, and the same study goes on from there"
+        ) from e
+    finally:
+        for crew in crews:
+            crew.process.terminate()
+            crew.process.join()
+
+
+def _crew(threads: int) -> _Crew:
+    from joblib.externals.loky.backend import get_context
+
+    context = get_context("loky")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_serve, args=(theirs, os.getpid(), threads), daemon=True)
+    process.start()
+    theirs.close()
+    return _Crew(process, ours, threads)
+
+
+def _serve(pipe: Connection, parent: int, threads: int) -> None:
+    """Run the cells whose numbers come through a pipe, and send back what they came to."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears it, and ends this process
+    _end_with(parent)
+    _, todo, named, faults, traces, record = pipe.recv()
+    _learn(named)
+    load_dspy()
+    gc.freeze()  # what is loaded by now stays: looking through it again takes a tenth of the time
+    gc.set_threshold(20_000, 20, 20)
+    numbers = chain.from_iterable(iter(pipe.recv, []))
+    runner = Runner(faults, traces, record)
+    for results in threaded(runner, (todo[n] for n in numbers), threads):
+        pipe.send(results)

@@ -125,6 +125,7 @@ class Study:
         self,
         *,
         processes: int | None = None,
+        threads: int | None = None,
         backend: str = "loky",
         progress: bool | Callable[[int, int, float], None] | None = None,
         allow_mixed: bool = False,
@@ -136,6 +137,11 @@ class Study:
         ----------
         processes : int, optional
             Workers; default: the number of processors. 1 runs in this process.
+        threads : int, optional
+            Runs of arms that ask a language model under way at once, in all processes together;
+            more than 16 are shared out among the processes. Planner and strategy of an arm are
+            shared by its threads. Default: 8, or as many as there are processes where the models
+            are scripts, recordings or servers on this machine.
         backend : str
             A joblib backend: "loky", "threading", or "dask", "ray" when registered with joblib.
         progress : bool or callable, optional
@@ -166,7 +172,7 @@ class Study:
             with Progress(progress, len(todo)) as tell:
                 finished = successes = asked = 0
                 workers = processes or os.cpu_count() or 1
-                with closing(self._computed(todo, workers, backend)) as batches:
+                with closing(self._computed(todo, workers, threads, backend)) as batches:
                     for batch in batches:
                         store.add_cells(batch)
                         finished += len(batch)
@@ -190,11 +196,12 @@ class Study:
         return todo
 
     def _computed(
-        self, todo: list[tuple[str, Cell]], processes: int, backend: str
+        self, todo: list[tuple[str, Cell]], processes: int, threads: int | None, backend: str
     ) -> Generator[list[CellResult], None, None]:
         return computed(
-            todo, processes, backend, faults=self.faults, traces=self.traces, record=self.record
-        )
+            todo, processes, threads, backend, faults=self.faults, traces=self.traces,
+            record=self.record,
+        )  # fmt: skip
 
     def _register(self, store: Store, allow_mixed: bool) -> None:
         """Write down what is needed to reproduce; refuse results of other code."""

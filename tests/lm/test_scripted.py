@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import threading
+import time
 
 import pytest
 
@@ -108,6 +109,27 @@ def test_failures_pass_under_retries():
     with pytest.raises(LMTimeout):
         Retrying(Scripted([timed_out()]), 2, waits.append).complete(request())
     assert len(waits) == 2
+
+
+def test_a_rate_limit_holds_whoever_asks_next():
+    """Of 64 runs that ask at once, one is told to wait, and the others need not be told."""
+    waits = []
+    engine = Retrying(Scripted([rate_limited(30), "a", "b", "c"]), 2, waits.append)
+    assert text_of(engine.complete(request())) == "a"
+    assert text_of(engine.complete(request())) == "b"
+    assert len(list(engine.stream(request()))) == 3
+    assert waits[0] == 30
+    assert len(waits) == 3
+    assert all(20 < wait < 30 for wait in waits[1:])  # what is left of it
+
+    waits = []
+    engine = Retrying(Scripted([rate_limited(0.01), "a", unavailable(), "b", "c"]), 2, waits.append)
+    engine.complete(request())
+    time.sleep(0.02)
+    engine.complete(request())
+    engine.complete(request())
+    assert waits[0] == 0.01
+    assert len(waits) == 2  # the limit is over, and who is down for one may be up for the next
 
 
 def test_a_stream_that_has_begun_is_not_repeated():
