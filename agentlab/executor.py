@@ -1,4 +1,4 @@
-"""The executor: carries steps out. One interface: submit, and wait for the next finished.
+"""The executor: carries steps out. One interface: submit, wait for the next finished, cancel.
 
 This one lives in simulated time. What is under way is data in the state: a step is checked when it
 starts and takes effect when it finishes; ``wait`` moves time on to the next finish, ties broken by
@@ -7,6 +7,7 @@ submission number. A step that needs a resource that is held starts when all it 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Protocol
 
 from agentlab.actions.base import StepOutcome
@@ -22,13 +23,44 @@ from agentlab.values import Json
 
 
 class Executor(Protocol):
-    """Carries steps out."""
+    """Carries steps out. ``Lab.executor`` is one; nodes, and nobody else, call it.
+
+    What is under way is in the state: a step that was submitted is RUNNING and has an entry in
+    ``state.under_way`` until it is settled. Everything but ``notify`` is called from the thread
+    of the run.
+    """
 
     def submit(self, state: State, bench: Bench, step: TaskStep) -> State:
-        """Start a step, or settle it at once when it cannot start."""
+        """Start a ready step, or settle it at once when it cannot start.
+
+        A step that has to wait (for a resource, or for its time to be tried again) may be left
+        pending: the state comes back as it was, and the step is submitted again after a ``wait``.
+        """
 
     def wait(self, state: State, bench: Bench) -> State:
-        """Let the next step under way finish; write its status and result."""
+        """Let the next step under way finish, and settle it.
+
+        Comes back with nothing settled when another thread called ``notify`` since the last wait,
+        or when it is time for a step that waits to be tried again.
+        """
+
+    def cancel(self, state: State, bench: Bench, step_ids: Iterable[str], reason: str) -> State:
+        """Interrupt steps under way, with the reason as their interruption context.
+
+        In simulated time an interrupted step never takes effect and what it held is free again;
+        elsewhere it is told to stop, and whether it took effect is not known. Steps that are not
+        under way (any more) are left as they are.
+        """
+
+    def notify(self) -> None:
+        """Make ``wait`` come back early, with the state as it was; any thread may call it.
+
+        Called while nobody waits, it is kept for the next ``wait``. Where waiting takes no wall
+        time, as in simulated time, there is nothing to cut short.
+        """
+
+    def close(self) -> None:
+        """Let go of what it holds outside the state (threads); after the run's last visit."""
 
 
 class SimulatedExecutor:
@@ -90,6 +122,36 @@ class SimulatedExecutor:
             state = settle(state, bench, step.step_id, outcome)
             span.output, span.error, span.sim_end = outcome.result, outcome.error, state.now
         return state
+
+    def cancel(self, state: State, bench: Bench, step_ids: Iterable[str], reason: str) -> State:
+        """Interrupt steps under way: they never take effect, and what they held is free again."""
+        for step_id in step_ids:
+            state = interrupted(state, bench, step_id, reason)
+        return state
+
+    def notify(self) -> None:
+        """Do nothing: simulated waiting takes no wall time."""
+
+    def close(self) -> None:
+        """Do nothing: all is in the state."""
+
+
+def interrupted(state: State, bench: Bench, step_id: str, reason: str) -> State:
+    """Take a step off what is under way and settle it as interrupted; others stay as they are."""
+    found = [(i, u) for i, u in enumerate(state.under_way) if u.step_id == step_id]
+    if not found:
+        return state
+    assert state.task_plan is not None
+    [(index, under_way)] = found
+    step = state.task_plan.step(step_id)
+    state = state.replace(under_way=state.under_way.delete(index))
+    with bench.recorder.span(
+        "step", step.name or step_id, visit=state.visit, step_id=step_id,
+        attempt=under_way.attempt, input=step.parameters, now=under_way.started,
+    ) as span:  # fmt: skip
+        state = settle(state, bench, step_id, StepOutcome(error=reason, interrupted=True))
+        span.error, span.sim_end = reason, max(state.now, under_way.started)
+    return state
 
 
 def _finished(

@@ -141,6 +141,45 @@ def test_a_step_that_waits_to_be_tried_again_lets_others_go_on(notes, step):
     assert [t for i, t in starts if i in "bc"] == [0, 1]
 
 
+# ---- cancelling ---------------------------------------------------------------------------------
+
+
+def test_a_cancelled_step_is_interrupted_never_takes_effect_and_frees_what_it_held(notes, step):
+    tools = [holding(notes, "bake", 9.0, "oven"), notes.tool("look", seconds=1.0)]
+    plan = [step("a", "bake"), step("b", "look"), step("c", "bake"), step("d", "look", "a")]
+    run = notes.start(plan, tools=tools, workers=2, strategy="never")
+    run.run_until("plan_execution")
+    run.step()
+    before = run.state
+    assert [u.step_id for u in before.under_way] == ["a"]
+    state = run.lab.executor.cancel(before, run.lab, ["a", "b", "d"], "the guests are gone")
+    assert not state.under_way
+    a, b, _, d = state.task_plan.steps
+    assert (a.status, a.interruption_context.reason) == ("interrupted", "the guests are gone")
+    assert (b.status, d.status) == ("completed", "pending")
+    assert (state.events[-1].type, state.events[-1].task_id) == ("TASK_INTERRUPTED", "a")
+    assert state.task_results[-1].status == "interrupted"
+    assert run.recorder.of_kind("step")[-1].error == "the guests are gone"
+    fork = run.fork(state={n: getattr(state, n) for n in ("under_way", "task_plan", "events")})
+    fork.finish()
+    assert times(fork) == {"c": (1, 10)}
+    assert fork.plan.step("d").status == "failed"
+    assert [name for name, _ in notes.made] == ["look", "bake"]
+    run.finish()
+    assert run.plan.step("a").status == "completed"
+
+
+def test_to_cancel_what_is_not_under_way_changes_nothing(notes, step):
+    run = notes.start([step("a"), step("b", "note", "a")])
+    run.run_until("plan_execution")
+    executor = run.lab.executor
+    assert executor.cancel(run.state, run.lab, ["a", "nobody"], "why not") is run.state
+    executor.notify()
+    run.finish()
+    executor.close()
+    assert executor.cancel(run.state, run.lab, ["a"], "too late") is run.state
+
+
 # ---- a step's trouble never ends the run ------------------------------------------------------
 
 
