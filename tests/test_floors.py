@@ -38,7 +38,8 @@ HOUSE = {
         retrieval
         environments.base environments.blocksworld environments.blocks
         environments.blocks_scenarios environments.chain environments.travel
-        environments.travel_scenarios environments
+        environments.travel_scenarios environments.workshop environments.workshop_scenarios
+        environments
         faults datasets
     """,
     "3 minds": """
