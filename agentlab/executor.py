@@ -2,7 +2,8 @@
 
 This one lives in simulated time. What is under way is data in the state: a step is checked when it
 starts and takes effect when it finishes; ``wait`` moves time on to the next finish, ties broken by
-submission number. A step that needs a resource that is held starts when all it needs are free.
+submission number. A step that needs resources takes them all at once or does not start: it stays
+pending, nothing is counted and no fault is drawn, until it is submitted when they are free.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ from agentlab.bench import Bench
 from agentlab.errors import ReferenceError_, ReplayError, suggest
 from agentlab.events import SEVERITY, ChangeType, ContextChangeEvent, Severity
 from agentlab.faults import advance
+from agentlab.plans import graph
 from agentlab.plans.references import compile_path, resolve
 from agentlab.plans.task_plan import InterruptionContext, PlanStatus, StepStatus, TaskStep
+from agentlab.scheduling import capacities, lacking, waits
 from agentlab.state import State, TaskResult, UnderWay
 from agentlab.tools.tool import check_schema
 from agentlab.values import Json
@@ -76,12 +79,11 @@ class SimulatedExecutor:
             parameters = resolve(step.parameters, state.results)
         except ReferenceError_ as e:
             return settle(state, bench, step.step_id, StepOutcome(error=str(e)), ran=False)
-        earliest = state.not_before.get(step.step_id, 0.0)
-        if earliest > state.now and not state.under_way:
-            state = advance(state, earliest)
+        if waits(state, step):
+            return state
         attempt = state.attempts.get(step.step_id, 0) + 1
         assert state.task_plan is not None
-        state = state.replace(
+        started = state.replace(
             attempts=state.attempts.set(step.step_id, attempt),
             executions=state.executions + 1,
             submissions=state.submissions + 1,
@@ -91,37 +93,32 @@ class SimulatedExecutor:
         )
         action = bench.actions[step.action_type]
         try:
-            state, under_way = action.begin(state, bench, step, parameters, attempt)
+            begun, under_way = action.begin(started, bench, step, parameters, attempt)
         except ReplayError:
             raise
         except Exception as e:
-            return settle(state, bench, step.step_id, StepOutcome(error=_told(e)))
-        under_way = _delayed(under_way, state, earliest)
-        return state.replace(under_way=state.under_way.append(under_way))
+            return settle(started, bench, step.step_id, StepOutcome(error=told(e)))
+        there = capacities(state.world, bench) if under_way.holds else {}
+        if lacking(under_way.holds, (), there) is not None:
+            text = f"needs {', '.join(under_way.holds)}, which is more than there is"
+            return settle(state, bench, step.step_id, StepOutcome(error=text), ran=False)
+        if lacking(under_way.holds, (r for u in state.under_way for r in u.holds), there):
+            return state
+        return begun.replace(under_way=begun.under_way.append(under_way))
 
     def wait(self, state: State, bench: Bench) -> State:
         """Move time on to the next finish and carry its effect out."""
         index, under_way = min(
-            enumerate(state.under_way), key=lambda item: (item[1].finishes, item[1].submission)
+            enumerate(state.under_way),
+            key=lambda item: (item[1].finishes, item[1].submission),
+            default=(0, None),
         )
-        state = advance(state, under_way.finishes)
-        state = state.replace(under_way=state.under_way.delete(index))
-        assert state.task_plan is not None
-        step = state.task_plan.step(under_way.step_id)
-        with bench.recorder.span(
-            "step", step.name or step.step_id, visit=state.visit, step_id=step.step_id,
-            attempt=under_way.attempt, input=step.parameters, now=under_way.started,
-        ) as span:  # fmt: skip
-            action = bench.actions[under_way.action_type]
-            with bench.recorder.span(
-                "action", action.type, visit=state.visit, step_id=step.step_id,
-                attempt=under_way.attempt, input=under_way.arguments, now=under_way.started,
-            ) as inner:  # fmt: skip
-                state, outcome = _finished(action, state, bench, under_way)
-                inner.output, inner.error, inner.sim_end = outcome.result, outcome.error, state.now
-            state = settle(state, bench, step.step_id, outcome)
-            span.output, span.error, span.sim_end = outcome.result, outcome.error, state.now
-        return state
+        wakes = next_try(state, bench)
+        if wakes is not None and (under_way is None or wakes < under_way.finishes):
+            return advance(state, wakes)
+        if under_way is None:
+            return state
+        return finished(advance(state, under_way.finishes), bench, index)
 
     def cancel(self, state: State, bench: Bench, step_ids: Iterable[str], reason: str) -> State:
         """Interrupt steps under way: they never take effect, and what they held is free again."""
@@ -134,6 +131,36 @@ class SimulatedExecutor:
 
     def close(self) -> None:
         """Do nothing: all is in the state."""
+
+
+def next_try(state: State, bench: Bench) -> float | None:
+    """Return when the next step that waits to be tried again may start; None: none may."""
+    if not state.not_before or state.task_plan is None or len(state.under_way) >= bench.workers:
+        return None
+    ready = graph.ready(state.task_plan, state.results)
+    return min((state.not_before[s.step_id] for s in ready if waits(state, s)), default=None)
+
+
+def finished(state: State, bench: Bench, index: int) -> State:
+    """Carry out the effect of what is under way at this place, and settle its step."""
+    under_way = state.under_way[index]
+    state = state.replace(under_way=state.under_way.delete(index))
+    assert state.task_plan is not None
+    step = state.task_plan.step(under_way.step_id)
+    with bench.recorder.span(
+        "step", step.name or step.step_id, visit=state.visit, step_id=step.step_id,
+        attempt=under_way.attempt, input=step.parameters, now=under_way.started,
+    ) as span:  # fmt: skip
+        action = bench.actions[under_way.action_type]
+        with bench.recorder.span(
+            "action", action.type, visit=state.visit, step_id=step.step_id,
+            attempt=under_way.attempt, input=under_way.arguments, now=under_way.started,
+        ) as inner:  # fmt: skip
+            state, outcome = _carried_out(action, state, bench, under_way)
+            inner.output, inner.error, inner.sim_end = outcome.result, outcome.error, state.now
+        state = settle(state, bench, step.step_id, outcome)
+        span.output, span.error, span.sim_end = outcome.result, outcome.error, state.now
+    return state
 
 
 def interrupted(state: State, bench: Bench, step_id: str, reason: str) -> State:
@@ -154,7 +181,7 @@ def interrupted(state: State, bench: Bench, step_id: str, reason: str) -> State:
     return state
 
 
-def _finished(
+def _carried_out(
     action: Any, state: State, bench: Bench, under_way: UnderWay
 ) -> tuple[State, StepOutcome]:
     """Finish an action; an exception of its own fails the step and never ends the run."""
@@ -164,21 +191,12 @@ def _finished(
     except ReplayError:
         raise  # a replay that diverged must not go on
     except Exception as e:
-        return state, StepOutcome(error=_told(e))
+        return state, StepOutcome(error=told(e))
 
 
-def _told(error: Exception) -> str:
+def told(error: Exception) -> str:
+    """Return an exception as the error of a step."""
     return f"{type(error).__name__}: {error}"
-
-
-def _delayed(under_way: UnderWay, state: State, earliest: float) -> UnderWay:
-    start = max(under_way.started, earliest)
-    for other in state.under_way:
-        if set(other.holds) & set(under_way.holds):
-            start = max(start, other.finishes)
-    if start == under_way.started:
-        return under_way
-    return under_way.replace(started=start, finishes=start + under_way.finishes - under_way.started)
 
 
 def settle(

@@ -50,7 +50,7 @@ HOUSE = {
     "4 bench": """
         actions.base actions.aggregate actions.call_tool actions.call_sub_agent
         actions.llm_generate actions.mcp_call actions
-        executor talk tool_door agents lab
+        scheduling executor talk tool_door agents lab
     """,
     "5 loop": """
         nodes.base nodes.load_config nodes.planning nodes.plan_execution nodes.reflection
