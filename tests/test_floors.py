@@ -43,7 +43,8 @@ HOUSE = {
         faults datasets
     """,
     "3 minds": """
-        planners.base planners.fixed planners.reference planners.search planners.structured planners
+        planners.base planners.fixed planners.reference planners.ordering planners.search
+        planners.structured planners
         strategies.base strategies.triggers strategies.scopes strategies.presets strategies
         intents reflectors responders minds
     """,

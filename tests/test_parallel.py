@@ -17,7 +17,7 @@ from agentlab.planners.fixed import Fixed
 from agentlab.plans import graph
 from agentlab.randomness import generator
 from agentlab.scheduling import WORKER, Task
-from agentlab.tools.tool import Tool, object_schema
+from agentlab.tools.tool import Effect, Tool, object_schema
 from agentlab.trace.compare import first_difference
 from agentlab.values import digest
 
@@ -32,7 +32,7 @@ class Yard(Environment):
 
     def tools(self):
         schema = object_schema(seconds={"type": "integer"}, holds={"type": "array"})
-        return (Tool("work", parameters=schema, effect="write"),)
+        return (Tool("work", parameters=schema, effect=Effect.WRITE),)
 
     def capacities(self, world):
         return MACHINES
@@ -196,7 +196,7 @@ def test_forks_in_the_middle_of_a_parallel_plan_are_exact(made, workers, seed, s
     check_forks(run)
 
 
-@pytest.mark.parametrize("planner", ["reference"])
+@pytest.mark.parametrize("planner", ["reference", "search"])
 @pytest.mark.parametrize("seed", range(3))
 def test_forks_of_a_day_in_the_workshop_are_exact(planner, seed):
     lab = al.Lab(
