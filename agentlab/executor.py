@@ -8,7 +8,7 @@ pending, nothing is counted and no fault is drawn, until it is submitted when th
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
 from agentlab.actions.base import StepOutcome
@@ -33,6 +33,17 @@ class Executor(Protocol):
     of the run.
     """
 
+    @property
+    def wall(self) -> bool:
+        """True when ``state.now`` is wall time, seconds since the run began."""
+
+    @property
+    def abandoned(self) -> Sequence[Any]:
+        """Calls that went on when nobody waited for them any more."""
+
+    def for_run(self) -> Executor:
+        """Return the executor of one run: the same one, where it holds nothing of a run."""
+
     def submit(self, state: State, bench: Bench, step: TaskStep) -> State:
         """Start a ready step, or settle it at once when it cannot start.
 
@@ -56,7 +67,7 @@ class Executor(Protocol):
         """
 
     def notify(self) -> None:
-        """Make ``wait`` come back early, with the state as it was; any thread may call it.
+        """Make ``wait`` come back early, with nothing settled; any thread may call it.
 
         Called while nobody waits, it is kept for the next ``wait``. Where waiting takes no wall
         time, as in simulated time, there is nothing to cut short.
@@ -68,6 +79,13 @@ class Executor(Protocol):
 
 class SimulatedExecutor:
     """Carries steps out in simulated time; everything it knows is in the state."""
+
+    wall = False
+    abandoned: Sequence[Any] = ()
+
+    def for_run(self) -> SimulatedExecutor:
+        """Return this one."""
+        return self
 
     def submit(self, state: State, bench: Bench, step: TaskStep) -> State:
         """Start a step, or fail it at once when it cannot start."""

@@ -50,6 +50,7 @@ class Notebook:
     def lab(self, *plans: Any, tools: Any = (), **options: Any) -> al.Lab:
         """Return a lab with the plans given beforehand, ``note``, ``broken`` and more tools."""
         options.setdefault("planner", Fixed(*plans))
+        options.setdefault("executor", "simulated")
         return al.Lab(tools=[self.tool(), self.broken(), *tools], **options)
 
     def start(self, *plans: Any, tools: Any = (), **options: Any) -> al.Run:

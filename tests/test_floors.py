@@ -34,7 +34,7 @@ HOUSE = {
         clock randomness
         lm.serde lm.engine lm.door lm lm.scripted lm.misses lm.recording lm.faulty lm.endpoint
         lm.connect lm.adapters
-        tools.tool tools.mcp tools
+        tools.tool tools.cancel tools.mcp tools
         retrieval
         environments.base environments.blocksworld environments.blocks
         environments.blocks_scenarios environments.chain environments.travel
@@ -51,7 +51,7 @@ HOUSE = {
     "4 bench": """
         actions.base actions.aggregate actions.call_tool actions.call_sub_agent
         actions.llm_generate actions.mcp_call actions
-        scheduling executor talk tool_door agents lab
+        scheduling executor talk tool_door threads agents lab
     """,
     "5 loop": """
         nodes.base nodes.load_config nodes.planning nodes.plan_execution nodes.reflection
