@@ -9,7 +9,7 @@ from pathlib import Path
 
 from measure import Row, load, table
 
-BENCHMARKS = ("engine", "durable", "throughput", "frames", "imports")
+BENCHMARKS = ("engine", "durable", "throughput", "frames", "parallel", "imports")
 
 
 def rows(name: str) -> list[Row]:
