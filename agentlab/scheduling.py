@@ -28,7 +28,7 @@ from agentlab.plans.task_plan import StepStatus, TaskStep
 from agentlab.state import State
 from agentlab.values import Document
 
-SMALL, PLACES, FEWER = 8, 3000, 500
+SMALL, PLACES, FEWER = 8, 3000, 300
 """Places that the search for a schedule tries before it takes the best found: with so many tasks
 at most, and with more, where it could prove nothing anyway."""
 WORKER = ""

@@ -463,15 +463,3 @@ def test_each_run_has_threads_of_its_own(bench, nap):
         assert run.plan.steps[0].status == "completed"
         assert UNIT <= run.state.now < 10 * UNIT
     assert al.autonomous.start(bench.lab(workers=1)).abandoned == ()
-
-
-def test_a_token_where_nobody_cancels():
-    token = al.cancel_token()
-    assert not token.cancelled
-    assert token.wait(0) is False
-    token.check()
-    token.cancel()
-    assert token.wait(10)
-    with pytest.raises(ToolFailure, match="nobody waits"):
-        token.check()
-    assert not al.cancel_token().cancelled

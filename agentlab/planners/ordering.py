@@ -24,7 +24,7 @@ from agentlab.environments.base import Begun, Call, Environment
 from agentlab.tools.tool import Effect
 from agentlab.values import Document, Json, canonical
 
-SETS = 500
+SETS = 300
 """Sets of finished calls that are played through; of larger plans the rest is not looked at."""
 
 
