@@ -40,6 +40,7 @@ _HOME = {
     "Arm": "study.grid",
     "Study": "study.study",
     "autonomous": "workflows.autonomous",
+    "cancel_token": "tools.cancel",
     "check_environment": "environments.base",
     "grid": "study.grid",
     "load_suite": "datasets",
@@ -77,6 +78,7 @@ if TYPE_CHECKING:
     from agentlab.study.grid import Arm as Arm
     from agentlab.study.grid import grid as grid
     from agentlab.study.study import Study as Study
+    from agentlab.tools.cancel import cancel_token as cancel_token
     from agentlab.tools.tool import Permissions as Permissions
     from agentlab.tools.tool import tool as tool
     from agentlab.widgets.inspector import Inspector as Inspector

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from agentlab.config import AgentConfig
 from agentlab.scenario import Scenario
 from agentlab.state import State, UnderWay
-from agentlab.trace.journal import Address
+from agentlab.trace.journal import Address, Journal
 from agentlab.trace.recorder import Recorder
 
 if TYPE_CHECKING:
@@ -91,6 +91,13 @@ class Bench(Protocol):
     @property
     def recorder(self) -> Recorder:
         """Where spans go."""
+
+    @property
+    def journal(self) -> Journal:
+        """Where contacts with the outside are written down."""
+
+    def bind(self, **changes: Any) -> Bench:
+        """Return a bench that shares everything but the named attributes."""
 
     def agent(self) -> AgentConfig:
         """Load the agent's configuration; raises a ConfigError when that fails."""

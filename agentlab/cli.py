@@ -126,7 +126,9 @@ def evaluate(
         str | None,
         typer.Option(help="transient, permanent, announced, silent, or scenario (their own)."),
     ] = None,
-    workers: Annotated[int | None, typer.Option(min=1, help="Steps under way at once [1].")] = None,
+    workers: Annotated[
+        list[int] | None, typer.Option(min=1, help="Steps under way at once [1]; give several.")
+    ] = None,
     lm: Annotated[
         list[str] | None, typer.Option(help="A language model, e.g. openai/gpt-4o-mini; recorded.")
     ] = None,
@@ -174,7 +176,7 @@ def evaluate(
         fault_rate=None if fault_rate is None else parse_rates(fault_rate),
         seeds=seeds,
         faults=faults,
-        workers=None if workers is None else (workers,),
+        workers=tuple(dict.fromkeys(workers)) if workers else None,
         lm=tuple(dict.fromkeys(lm)) if lm else None,
         reflector=tuple(dict.fromkeys(reflector)) if reflector else None,
         responder=tuple(dict.fromkeys(responder)) if responder else None,

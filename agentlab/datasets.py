@@ -29,7 +29,7 @@ def load_suite(name: str | Path) -> Suite:
     Parameters
     ----------
     name : str or Path
-        "quickstart", "chain", "travel", "blocks", "agentdojo/travel", or a file.
+        "quickstart", "chain", "travel", "blocks", "workshop", "agentdojo/travel", or a file.
 
     Raises
     ------
@@ -128,12 +128,18 @@ QUICKSTART = {
 
 def generated() -> dict[str, Suite]:
     """Make every shipped suite anew with its generator; the files hold what this returns."""
-    from agentlab.environments import blocks_scenarios, chain, travel_scenarios
+    from agentlab.environments import (
+        blocks_scenarios,
+        chain,
+        travel_scenarios,
+        workshop_scenarios,
+    )
 
     suites = {
         "chain": chain.suite(),
         "travel": travel_scenarios.suite(),
         "blocks": blocks_scenarios.suite(),
+        "workshop": workshop_scenarios.suite(),
     }
     picked = [suites[name][i] for name, ids in QUICKSTART.items() for i in ids]
     return {**suites, "quickstart": Suite("quickstart", picked)}

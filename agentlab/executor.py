@@ -1,12 +1,14 @@
-"""The executor: carries steps out. One interface: submit, and wait for the next finished.
+"""The executor: carries steps out. One interface: submit, wait for the next finished, cancel.
 
 This one lives in simulated time. What is under way is data in the state: a step is checked when it
 starts and takes effect when it finishes; ``wait`` moves time on to the next finish, ties broken by
-submission number. A step that needs a resource that is held starts when all it needs are free.
+submission number. A step that needs resources takes them all at once or does not start: it stays
+pending, nothing is counted and no fault is drawn, until it is submitted when they are free.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
 from agentlab.actions.base import StepOutcome
@@ -14,25 +16,76 @@ from agentlab.bench import Bench
 from agentlab.errors import ReferenceError_, ReplayError, suggest
 from agentlab.events import SEVERITY, ChangeType, ContextChangeEvent, Severity
 from agentlab.faults import advance
+from agentlab.plans import graph
 from agentlab.plans.references import compile_path, resolve
 from agentlab.plans.task_plan import InterruptionContext, PlanStatus, StepStatus, TaskStep
+from agentlab.scheduling import capacities, lacking, waits
 from agentlab.state import State, TaskResult, UnderWay
 from agentlab.tools.tool import check_schema
 from agentlab.values import Json
 
 
 class Executor(Protocol):
-    """Carries steps out."""
+    """Carries steps out. ``Lab.executor`` is one; nodes, and nobody else, call it.
+
+    What is under way is in the state: a step that was submitted is RUNNING and has an entry in
+    ``state.under_way`` until it is settled. Everything but ``notify`` is called from the thread
+    of the run.
+    """
+
+    @property
+    def wall(self) -> bool:
+        """True when ``state.now`` is wall time, seconds since the run began."""
+
+    @property
+    def abandoned(self) -> Sequence[Any]:
+        """Calls that went on when nobody waited for them any more."""
+
+    def for_run(self) -> Executor:
+        """Return the executor of one run: the same one, where it holds nothing of a run."""
 
     def submit(self, state: State, bench: Bench, step: TaskStep) -> State:
-        """Start a step, or settle it at once when it cannot start."""
+        """Start a ready step, or settle it at once when it cannot start.
+
+        A step that has to wait (for a resource, or for its time to be tried again) may be left
+        pending: the state comes back as it was, and the step is submitted again after a ``wait``.
+        """
 
     def wait(self, state: State, bench: Bench) -> State:
-        """Let the next step under way finish; write its status and result."""
+        """Let the next step under way finish, and settle it.
+
+        Comes back with nothing settled when another thread called ``notify`` since the last wait,
+        or when it is time for a step that waits to be tried again.
+        """
+
+    def cancel(self, state: State, bench: Bench, step_ids: Iterable[str], reason: str) -> State:
+        """Interrupt steps under way, with the reason as their interruption context.
+
+        In simulated time an interrupted step never takes effect and what it held is free again;
+        elsewhere it is told to stop, and whether it took effect is not known. Steps that are not
+        under way (any more) are left as they are.
+        """
+
+    def notify(self) -> None:
+        """Make ``wait`` come back early, with nothing settled; any thread may call it.
+
+        Called while nobody waits, it is kept for the next ``wait``. Where waiting takes no wall
+        time, as in simulated time, there is nothing to cut short.
+        """
+
+    def close(self) -> None:
+        """Let go of what it holds outside the state (threads); after the run's last visit."""
 
 
 class SimulatedExecutor:
     """Carries steps out in simulated time; everything it knows is in the state."""
+
+    wall = False
+    abandoned: Sequence[Any] = ()
+
+    def for_run(self) -> SimulatedExecutor:
+        """Return this one."""
+        return self
 
     def submit(self, state: State, bench: Bench, step: TaskStep) -> State:
         """Start a step, or fail it at once when it cannot start."""
@@ -44,12 +97,11 @@ class SimulatedExecutor:
             parameters = resolve(step.parameters, state.results)
         except ReferenceError_ as e:
             return settle(state, bench, step.step_id, StepOutcome(error=str(e)), ran=False)
-        earliest = state.not_before.get(step.step_id, 0.0)
-        if earliest > state.now and not state.under_way:
-            state = advance(state, earliest)
+        if waits(state, step):
+            return state
         attempt = state.attempts.get(step.step_id, 0) + 1
         assert state.task_plan is not None
-        state = state.replace(
+        started = state.replace(
             attempts=state.attempts.set(step.step_id, attempt),
             executions=state.executions + 1,
             submissions=state.submissions + 1,
@@ -59,41 +111,96 @@ class SimulatedExecutor:
         )
         action = bench.actions[step.action_type]
         try:
-            state, under_way = action.begin(state, bench, step, parameters, attempt)
+            begun, under_way = action.begin(started, bench, step, parameters, attempt)
         except ReplayError:
             raise
         except Exception as e:
-            return settle(state, bench, step.step_id, StepOutcome(error=_told(e)))
-        under_way = _delayed(under_way, state, earliest)
-        return state.replace(under_way=state.under_way.append(under_way))
+            return settle(started, bench, step.step_id, StepOutcome(error=told(e)))
+        there = capacities(state.world, bench) if under_way.holds else {}
+        if lacking(under_way.holds, (), there) is not None:
+            text = f"needs {', '.join(under_way.holds)}, which is more than there is"
+            return settle(state, bench, step.step_id, StepOutcome(error=text), ran=False)
+        if lacking(under_way.holds, (r for u in state.under_way for r in u.holds), there):
+            return state
+        return begun.replace(under_way=begun.under_way.append(under_way))
 
     def wait(self, state: State, bench: Bench) -> State:
         """Move time on to the next finish and carry its effect out."""
         index, under_way = min(
-            enumerate(state.under_way), key=lambda item: (item[1].finishes, item[1].submission)
+            enumerate(state.under_way),
+            key=lambda item: (item[1].finishes, item[1].submission),
+            default=(0, None),
         )
-        state = advance(state, under_way.finishes)
-        state = state.replace(under_way=state.under_way.delete(index))
-        assert state.task_plan is not None
-        step = state.task_plan.step(under_way.step_id)
-        with bench.recorder.span(
-            "step", step.name or step.step_id, visit=state.visit, step_id=step.step_id,
-            attempt=under_way.attempt, input=step.parameters, now=under_way.started,
-        ) as span:  # fmt: skip
-            action = bench.actions[under_way.action_type]
-            with bench.recorder.span(
-                "action", action.type, visit=state.visit, step_id=step.step_id,
-                attempt=under_way.attempt, input=under_way.arguments, now=under_way.started,
-            ) as inner:  # fmt: skip
-                state, outcome = _finished(action, state, bench, under_way)
-                inner.output, inner.error, inner.sim_end = outcome.result, outcome.error, state.now
-            outcome = _held(step, outcome, bench)
-            state = settle(state, bench, step.step_id, outcome)
-            span.output, span.error, span.sim_end = outcome.result, outcome.error, state.now
+        wakes = next_try(state, bench)
+        if wakes is not None and (under_way is None or wakes < under_way.finishes):
+            return advance(state, wakes)
+        if under_way is None:
+            return state
+        return finished(advance(state, under_way.finishes), bench, index)
+
+    def cancel(self, state: State, bench: Bench, step_ids: Iterable[str], reason: str) -> State:
+        """Interrupt steps under way: they never take effect, and what they held is free again."""
+        for step_id in step_ids:
+            state = interrupted(state, bench, step_id, reason)
         return state
 
+    def notify(self) -> None:
+        """Do nothing: simulated waiting takes no wall time."""
 
-def _finished(
+    def close(self) -> None:
+        """Do nothing: all is in the state."""
+
+
+def next_try(state: State, bench: Bench) -> float | None:
+    """Return when the next step that waits to be tried again may start; None: none may."""
+    if not state.not_before or state.task_plan is None or len(state.under_way) >= bench.workers:
+        return None
+    ready = graph.ready(state.task_plan, state.results)
+    return min((state.not_before[s.step_id] for s in ready if waits(state, s)), default=None)
+
+
+def finished(state: State, bench: Bench, index: int) -> State:
+    """Carry out the effect of what is under way at this place, and settle its step."""
+    under_way = state.under_way[index]
+    state = state.replace(under_way=state.under_way.delete(index))
+    assert state.task_plan is not None
+    step = state.task_plan.step(under_way.step_id)
+    with bench.recorder.span(
+        "step", step.name or step.step_id, visit=state.visit, step_id=step.step_id,
+        attempt=under_way.attempt, input=step.parameters, now=under_way.started,
+    ) as span:  # fmt: skip
+        action = bench.actions[under_way.action_type]
+        with bench.recorder.span(
+            "action", action.type, visit=state.visit, step_id=step.step_id,
+            attempt=under_way.attempt, input=under_way.arguments, now=under_way.started,
+        ) as inner:  # fmt: skip
+            state, outcome = _carried_out(action, state, bench, under_way)
+            inner.output, inner.error, inner.sim_end = outcome.result, outcome.error, state.now
+        outcome = _held(step, outcome, bench)
+        state = settle(state, bench, step.step_id, outcome)
+        span.output, span.error, span.sim_end = outcome.result, outcome.error, state.now
+    return state
+
+
+def interrupted(state: State, bench: Bench, step_id: str, reason: str) -> State:
+    """Take a step off what is under way and settle it as interrupted; others stay as they are."""
+    found = [(i, u) for i, u in enumerate(state.under_way) if u.step_id == step_id]
+    if not found:
+        return state
+    assert state.task_plan is not None
+    [(index, under_way)] = found
+    step = state.task_plan.step(step_id)
+    state = state.replace(under_way=state.under_way.delete(index))
+    with bench.recorder.span(
+        "step", step.name or step_id, visit=state.visit, step_id=step_id,
+        attempt=under_way.attempt, input=step.parameters, now=under_way.started,
+    ) as span:  # fmt: skip
+        state = settle(state, bench, step_id, StepOutcome(error=reason, interrupted=True))
+        span.error, span.sim_end = reason, max(state.now, under_way.started)
+    return state
+
+
+def _carried_out(
     action: Any, state: State, bench: Bench, under_way: UnderWay
 ) -> tuple[State, StepOutcome]:
     """Finish an action; an exception of its own fails the step and never ends the run."""
@@ -103,7 +210,7 @@ def _finished(
     except ReplayError:
         raise  # a replay that diverged must not go on
     except Exception as e:
-        return state, StepOutcome(error=_told(e))
+        return state, StepOutcome(error=told(e))
 
 
 def _held(step: TaskStep, outcome: StepOutcome, bench: Bench) -> StepOutcome:
@@ -114,18 +221,9 @@ def _held(step: TaskStep, outcome: StepOutcome, bench: Bench) -> StepOutcome:
     return outcome if problem is None else StepOutcome(result=outcome.result, error=problem)
 
 
-def _told(error: Exception) -> str:
+def told(error: Exception) -> str:
+    """Return an exception as the error of a step."""
     return f"{type(error).__name__}: {error}"
-
-
-def _delayed(under_way: UnderWay, state: State, earliest: float) -> UnderWay:
-    start = max(under_way.started, earliest)
-    for other in state.under_way:
-        if set(other.holds) & set(under_way.holds):
-            start = max(start, other.finishes)
-    if start == under_way.started:
-        return under_way
-    return under_way.replace(started=start, finishes=start + under_way.finishes - under_way.started)
 
 
 def settle(

@@ -38,6 +38,8 @@ class Made:
         Names; None: the agent's own.
     plan : Json
         Carried out as it is; None: a planner makes one.
+    workers : int
+        Steps that may be under way at once.
     """
 
     agent: str
@@ -46,13 +48,14 @@ class Made:
     planner: str | None = None
     strategy: str | None = None
     plan: Json = None
+    workers: int = 1
 
     def lab(self) -> Lab:
         """Return the lab."""
         planner = self.planner if self.plan is None else Fixed(self.plan)
         return Lab(
             agent=self.agent, agents=self.registry, lm=self.lm, planner=planner,
-            strategy=self.strategy,
+            strategy=self.strategy, workers=self.workers,
         )  # fmt: skip
 
     def to_json(self) -> dict[str, Json]:
@@ -62,7 +65,8 @@ class Made:
             from agentlab.tools.mcp import listings
 
             registry["listed"] = listings(self.registry.mcp_servers.values())
-        names = {k: getattr(self, k) for k in ("agent", "lm", "planner", "strategy", "plan")}
+        fields = ("agent", "lm", "planner", "strategy", "plan", "workers")
+        names = {k: getattr(self, k) for k in fields}
         return {**names, "registry": registry}
 
     @classmethod

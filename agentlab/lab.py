@@ -35,6 +35,7 @@ from agentlab.state import State
 from agentlab.strategies import Strategy, get_strategy
 from agentlab.strategies.base import Decider
 from agentlab.talk import Talk
+from agentlab.threads import ThreadedExecutor
 from agentlab.tool_door import ToolDoor
 from agentlab.tools.tool import Permissions, Tool, ToolRegistry
 from agentlab.trace.journal import Address, Journal, NestedJournal, NoJournal
@@ -73,6 +74,11 @@ class Lab(ToolDoor):
         Where agent and sub-agents are looked up; default: the agent's file.
     workers : int
         Steps that may be under way at once.
+    executor : {"simulated", "threads"}, optional
+        "simulated": time is simulated, and tools take the seconds that they declare. "threads":
+        functions are called in threads, in wall time, with their ``timeout`` for a deadline (see
+        ``agentlab.threads``). Default: threads where there are several workers and no simulated
+        world.
     permissions : Permissions, optional
         Which calls are let through; default all.
     handler : object, optional
@@ -106,6 +112,7 @@ class Lab(ToolDoor):
         agent: str | AgentConfig | None = None,
         agents: AgentRegistry | None = None,
         workers: int = 1,
+        executor: str | None = None,
         permissions: Permissions | None = None,
         handler: object | None = None,
         lm: str | Model | None = None,
@@ -146,7 +153,7 @@ class Lab(ToolDoor):
         self.responder: Responder = _mind("responder", responder, self.model)
         self.decider: Decider | None = None if self.model is None else _decider()
         _check_asked(self.planner, self.strategy, self.model)
-        self.executor: Executor = SimulatedExecutor()
+        self.executor: Executor = _executor(executor, workers, environment)
         self.recorder = Recorder()
         self.journal: Journal = NoJournal()
         self.ancestors: tuple[str, ...] = ()
@@ -272,6 +279,7 @@ class Lab(ToolDoor):
             agent=agent_id, agents=registry, seed=self.seed, workers=self.workers, lm=lm,
             tools=[t for t in self.given_tools if t.name in names],
             permissions=self.permissions,
+            executor="threads" if self.executor.wall else "simulated",
         )  # fmt: skip
         deeper = min(lab.strategy.budget.depth, self.strategy.budget.depth - 1)
         inner = f"{address.step_id}#{address.attempt}"
@@ -332,7 +340,10 @@ class Lab(ToolDoor):
         on_token: Callable[[str], None] | None = None,
     ) -> Iterator[Talk]:  # fmt: skip
         """Open a talk: LM calls made inside are recorded, and charged to the state afterwards."""
-        talk = Talk(self.model, state, self.recorder, self.journal, step_id, attempt)
+        talk = Talk(
+            self.model, state, self.recorder, self.journal, step_id, attempt,
+            timed=not self.executor.wall,
+        )  # fmt: skip
         with talk.open(on_token if self.handler is not None else None):  # or nobody listens
             yield talk
 
@@ -343,6 +354,22 @@ def connected(text: str) -> Model:
     from agentlab.lm.connect import connect
 
     return connect(text, recordings=find_recording)
+
+
+def _executor(name: str | None, workers: int, environment: Environment | None) -> Executor:
+    """Return the executor that a name stands for."""
+    if name is None:
+        name = "threads" if workers > 1 and environment is None else "simulated"
+    if name not in ("simulated", "threads"):
+        raise UnknownNameError("executor", name, ("simulated", "threads"))
+    if name == "simulated":
+        return SimulatedExecutor()
+    if environment is not None:
+        raise ConfigError(
+            "executor 'threads' lives in wall time, and a simulated world in simulated time: "
+            "leave out executor= or the scenario"
+        )
+    return ThreadedExecutor()
 
 
 def _mind(kind: str, given: Any, model: Model | None) -> Any:

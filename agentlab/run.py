@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +28,7 @@ from agentlab.plans.task_plan import TaskPlan, ordered
 from agentlab.state import State
 from agentlab.talk import answered, ask_again
 from agentlab.trace.compare import ReplayReport, first_difference
-from agentlab.trace.journal import Journal, MemoryJournal, ReplayJournal
+from agentlab.trace.journal import Journal, MemoryJournal, NoJournal, ReplayJournal
 from agentlab.trace.recorder import Recorder
 from agentlab.trace.span import Span
 from agentlab.values import with_fields
@@ -58,13 +58,16 @@ class Run:
         self.workflow = workflow
         self.recorder = Recorder()
         self.journal: Journal = journal if journal is not None else MemoryJournal()
-        self.lab = lab.bind(recorder=self.recorder, journal=self.journal)
+        self.lab = lab.bind(
+            recorder=self.recorder, journal=self.journal, executor=lab.executor.for_run()
+        )
         self.states = states
         self.visited = visited
         self.lineage = lineage
         self.origin = len(visited)
         """Number of visits that were made before this object existed."""
         self._edits: dict[int, State] = {}
+        self._abandoned: list[Any] = []  # before it was rewound
         self._marks: list[int] = []  # spans recorded before each visit of ours
         self._pause = threading.Event()
         self._lock = threading.RLock()
@@ -199,6 +202,11 @@ class Run:
         return self.recorder.spans
 
     @property
+    def abandoned(self) -> Sequence[Any]:
+        """Calls of tools that were told to stop and did not (see ``agentlab.threads``)."""
+        return (*self._abandoned, *self.lab.executor.abandoned)
+
+    @property
     def verdict(self) -> Verdict:
         """Whether the goal is reached as things stand."""
         return self.lab.verdict(self.state)
@@ -244,6 +252,8 @@ class Run:
         root.seconds = self.spans[-1].started + self.spans[-1].seconds - root.started
         root.sim_end = after.now
         root.output = {"final_response": after.final_response, "answer": after.answer}
+        if self.lab.executor.wall and self.finished:
+            self.lab.executor.close()
         return Visit(index, name, before, after, tuple(self.spans[mark:]))
 
     def iterate(self) -> Iterator[tuple[str, State]]:
@@ -361,6 +371,12 @@ class Run:
             del self.states[at + 1 :]
             del self.visited[at:]
             self._edits = {k: v for k, v in self._edits.items() if k <= at}
+            if self.lab.executor.wall:
+                self.lab.executor.close()
+                self._abandoned += self.lab.executor.abandoned
+                self.lab = self.lab.bind(executor=self.lab.executor.for_run())
+                if self.state.under_way:
+                    self._edits[at] = self.states[-1] = _interrupted(self.state, self.lab)
             return self.state
 
     def fork(
@@ -376,6 +392,9 @@ class Run:
         handler: object | None = None,
     ) -> Run:
         """Start a new run from before visit ``at`` of this one; nothing before is executed again.
+
+        In simulated time what is under way goes on as it would here; calls in threads cannot be
+        shared, so there it is interrupted in the fork.
 
         Parameters
         ----------
@@ -411,13 +430,15 @@ class Run:
             fields.setdefault("max_loops", lab.strategy.budget.replans)
             fields.setdefault("max_task_iterations", lab.strategy.budget.executions)
         base = self.states[where]
+        used = self.lab if lab is None else lab
+        if used.executor.wall and base.under_way:
+            base = _interrupted(base, used)
         edited = _edited(base, plan, fields) if plan is not None or fields else base
         given = {
             "plan": plan, "state": state, "decision": decision, "replies": replies, "seed": seed,
             "lab": lab,
         }  # fmt: skip
         edits = tuple(k for k, v in given.items() if v is not None)
-        used = self.lab if lab is None else lab
         if handler is not None:
             used = used.bind(handler=handler)
         calls = [s for s in self.recorder.of_kind("lm") if s.visit == where]
@@ -517,6 +538,13 @@ class Run:
     def _repr_mimebundle_(self, **options: Any) -> Any:
         """Show the Inspector in a notebook; nothing more than the static form elsewhere."""
         return import_module("agentlab.widgets").mimebundle(self)
+
+
+def _interrupted(state: State, lab: Lab) -> State:
+    """Interrupt what is under way: its calls belong to another run."""
+    running = [u.step_id for u in state.under_way]
+    bench = lab.bind(recorder=Recorder(), journal=NoJournal(), executor=lab.executor.for_run())
+    return bench.executor.cancel(state, bench, running, "under way in the run this was forked from")
 
 
 def _edited(state: State, plan: TaskPlan | None, fields: dict[str, Any]) -> State:

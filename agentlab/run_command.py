@@ -43,6 +43,9 @@ def run(
         str | None, typer.Option(help="A plan as .json, to be carried out as it is.")
     ] = None,
     workflow: Annotated[str, typer.Option(help="How it is gone about.")] = "autonomous",
+    workers: Annotated[
+        int, typer.Option(min=1, help="Steps under way at once; more than one: in threads.")
+    ] = 1,
     out: Annotated[
         str | None, typer.Option(help="Folder to keep the run in, to replay, show or resume it.")
     ] = None,
@@ -56,7 +59,7 @@ def run(
     from agentlab.workflows import get_workflow
 
     graph = get_workflow(workflow)
-    made = _made(agent, lm, planner, strategy, plan)
+    made = _made(agent, lm, planner, strategy, plan, workers)
     progress = Progress(sys.stdout, sys.stderr)
     lab = made.lab()
     lab.agent()
@@ -95,8 +98,9 @@ def _finish(run: Run, progress: Progress) -> None:
 
 
 def _made(
-    agent: str, lm: str | None, planner: str | None, strategy: str | None, plan: str | None
-) -> Made:
+    agent: str, lm: str | None, planner: str | None, strategy: str | None, plan: str | None,
+    workers: int,
+) -> Made:  # fmt: skip
     from agentlab.agents import find_agent
     from agentlab.kept import Made
 
@@ -104,7 +108,7 @@ def _made(
         raise ConfigError("--plan is carried out as it is: give it or --planner, not both")
     fixed = None if plan is None else _read_plan(Path(plan))
     registry, config = find_agent(agent)
-    made = Made(config.id, registry, lm, planner, strategy, fixed)
+    made = Made(config.id, registry, lm, planner, strategy, fixed, workers)
     if lm is None and config.model is None and plan is None and planner is None:
         raise ConfigError(
             f"agent {agent!r} has no language model to plan with: --lm names one, as in "

@@ -88,6 +88,8 @@ class UnderWay(Value):
     attempt: int
     submission: int
     """Number of the submission in the run: breaks ties."""
+    visit: int = 0
+    """In which it was submitted, where its call started then (in threads)."""
     tool: str = ""
     arguments: Document = {}
     started: float = 0.0

@@ -47,12 +47,15 @@ class Talk:
         The run's.
     step_id, attempt
         The address, beside the state's visit.
+    timed : bool
+        Whether calls take simulated time; in wall time they take what they take.
     """
 
     def __init__(
         self, model: Model | None, state: State, recorder: Recorder, journal: Journal,
-        step_id: str = "", attempt: int = 0,
+        step_id: str = "", attempt: int = 0, timed: bool = True,
     ) -> None:  # fmt: skip
+        self._timed = timed
         self.model, self.calls = model, list[LMCall]()
         self._state, self._recorder, self._journal = state, recorder, journal
         self._step_id, self._attempt = step_id, attempt
@@ -134,7 +137,7 @@ class Talk:
             attempt=address.attempt, input=call.request, now=state.now,
         ) as span:  # fmt: skip
             span.output, span.error = call.response, call.error
-            span.sim_end = state.now + seconds_of(call)
+            span.sim_end = state.now + (seconds_of(call) if self._timed else 0.0)
             span.attributes = {
                 "usage": call.usage, "occurrence": call.occurrence, "faults": list(call.faults),
                 "served": call.served, "cost": call.cost, "attempts": call.attempts,
@@ -160,7 +163,8 @@ class Talk:
             lm_prompts=self._prompts.counts,
             delivered=state.delivered.extend(struck),
         )
-        return advance(state, state.now + sum(seconds_of(c) for c in self.calls))
+        seconds = sum(seconds_of(c) for c in self.calls) if self._timed else 0.0
+        return advance(state, state.now + seconds)
 
 
 def _kept(call: LMCall) -> dict[str, Json]:

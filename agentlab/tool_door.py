@@ -163,26 +163,14 @@ class ToolDoor:
 
     def _function(self, tool: Tool, call: Call, world: dict[str, Any], address: Address) -> Outcome:
         """Call a Python function, with the journal written before and after."""
-        request = digest([call.tool, call.arguments])
-        known = self.journal.find(address, call.tool, request)
-        if known is not None and known.finished:
-            if known.request != request:
-                raise ReplayError(
-                    f"the call at {tuple(address)} was {known.name} with other arguments"
-                )
-            error = None if known.error is None else ToolError.model_validate(known.error)
-            return Outcome(world, result=known.result, error=error)
-        if known is not None and tool.effect not in REPEATABLE:
-            text = f"{call_text(call.tool, call.arguments)} was under way when the run was killed"
-            error = ToolError(code="interrupted", message=f"{text}; its outcome is unknown")
-            self.journal.finish(address, call.tool, request, None, error.to_json())
-            return Outcome(world, error=error)
-        self.journal.start(address, call.tool, request)
-        result, error = _invoke(tool, call)
-        self.journal.finish(
-            address, call.tool, request, result, None if error is None else error.to_json()
-        )
-        return Outcome(world, result=result, error=error)
+        known = recalled(self.journal, tool, call, address)
+        if known is None:
+            request = digest([call.tool, call.arguments])
+            self.journal.start(address, call.tool, request)
+            known = invoked(tool, call)
+            told = None if known[1] is None else known[1].to_json()
+            self.journal.finish(address, call.tool, request, known[0], told)
+        return Outcome(world, result=known[0], error=known[1])
 
     def _written(
         self,
@@ -244,7 +232,35 @@ def fault_row(delivered: DeliveredFault) -> dict[str, Json]:
     }  # fmt: skip
 
 
-def _invoke(tool: Tool, call: Call) -> tuple[Json, ToolError | None]:
+def recalled(
+    journal: Journal, tool: Tool, call: Call, address: Address
+) -> tuple[Json, ToolError | None] | None:
+    """Return how a call of a function ended, as far as the journal knows; None: it is to be made.
+
+    One that was started, and may not be repeated, was interrupted.
+
+    Raises
+    ------
+    ReplayError
+        The journal knows another call at this address, or knows none and only serves.
+    """
+    request = digest([call.tool, call.arguments])
+    known = journal.find(address, call.tool, request)
+    if known is not None and known.finished:
+        if known.request != request:
+            raise ReplayError(f"the call at {tuple(address)} was {known.name} with other arguments")
+        return known.result, (
+            None if known.error is None else ToolError.model_validate(known.error)
+        )
+    if known is not None and tool.effect not in REPEATABLE:
+        text = f"{call_text(call.tool, call.arguments)} was under way when the run was killed"
+        error = ToolError(code="interrupted", message=f"{text}; its outcome is unknown")
+        journal.finish(address, call.tool, request, None, error.to_json())
+        return None, error
+    return None
+
+
+def invoked(tool: Tool, call: Call) -> tuple[Json, ToolError | None]:
     """Run a function tool; whatever it raises becomes an error the agent can read."""
     assert tool.function is not None
     try:

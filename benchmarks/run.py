@@ -9,7 +9,9 @@ from pathlib import Path
 
 from measure import Row, load, table
 
-BENCHMARKS = ("engine", "durable", "throughput", "lm", "frames", "imports", "contract")
+BENCHMARKS = (
+    "engine", "durable", "throughput", "lm", "frames", "parallel", "imports", "contract",
+)  # fmt: skip
 
 
 def rows(name: str) -> list[Row]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+from itertools import combinations
 from typing import Any
 
 import pytest
@@ -48,6 +50,7 @@ class Notebook:
     def lab(self, *plans: Any, tools: Any = (), **options: Any) -> al.Lab:
         """Return a lab with the plans given beforehand, ``note``, ``broken`` and more tools."""
         options.setdefault("planner", Fixed(*plans))
+        options.setdefault("executor", "simulated")
         return al.Lab(tools=[self.tool(), self.broken(), *tools], **options)
 
     def start(self, *plans: Any, tools: Any = (), **options: Any) -> al.Run:
@@ -79,3 +82,44 @@ def notebook():
 def chain():
     """Make a chain scenario; the default has three stages."""
     return lambda length=3, seed=0: generate("medium", seed, length=length)
+
+
+def shortest(tasks: Any, limits: Any) -> float:
+    """Return the shortest makespan: every choice of what to start at every finish, idling too."""
+    limits = dict(limits)
+
+    @lru_cache(None)
+    def left(done: frozenset[int], running: tuple[Any, ...]) -> float:
+        if len(done) == len(tasks):
+            return 0
+        under_way = {i for i, _ in running}
+        ready = [
+            i
+            for i, t in enumerate(tasks)
+            if i not in done | under_way and set(t.after) <= done
+        ]  # fmt: skip
+        best = float("inf")
+        for count in range(len(ready) + 1):
+            for chosen in combinations(ready, count):
+                now = running + tuple((i, tasks[i].seconds) for i in chosen)
+                if not now or over(tasks, [i for i, _ in now], limits):
+                    continue
+                step = min(t for _, t in now)
+                ended = done | {i for i, t in now if t == step}
+                rest = tuple(sorted((i, t - step) for i, t in now if t > step))
+                best = min(best, step + left(frozenset(ended), rest))
+        return best
+
+    return left(frozenset(), ())
+
+
+def over(tasks: Any, together: list[int], limits: dict[str, int]) -> bool:
+    """Say whether tasks under way together use too much of something."""
+    names = [r for i in together for r in tasks[i].needs]
+    return any(names.count(r) > limits.get(r, 1) for r in names)
+
+
+@pytest.fixture(scope="session")
+def optimum():
+    """Find the shortest makespan of tasks by brute force."""
+    return shortest

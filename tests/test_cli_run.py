@@ -76,6 +76,24 @@ def test_a_plan_without_a_model(said, given):
     assert "sum completed: " in err
 
 
+def test_workers_are_threads(said, given, monkeypatch):
+    from agentlab.lab import Lab
+    from agentlab.threads import ThreadedExecutor
+
+    made = []
+    first = Lab.__init__
+
+    def noted(self, *arguments, **options):
+        first(self, *arguments, **options)
+        made.append(self)
+
+    monkeypatch.setattr(Lab, "__init__", noted)
+    code, out, _ = said("--plan", given("plan.json", AGGREGATE), "--workers", "3")
+    assert (code, out[:11]) == (0, "All 1 steps")
+    assert made[0].workers == 3
+    assert isinstance(made[0].executor, ThreadedExecutor)
+
+
 def test_a_model_plans_asks_a_sub_agent_and_answers(said, monkeypatch):
     from agentlab.lm import connect as connecting
     from agentlab.lm.scripted import scripted

@@ -12,7 +12,7 @@ from agentlab.datasets import folder, freeze, suite_names
 from agentlab.environments.base import no_op
 from agentlab.errors import ScenarioError, UnknownNameError
 
-SIZES = {"chain": 20, "travel": 60, "blocks": 40, "quickstart": 12}
+SIZES = {"chain": 20, "travel": 60, "blocks": 40, "workshop": 40, "quickstart": 12}
 
 
 @pytest.fixture(scope="module")

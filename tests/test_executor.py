@@ -131,6 +131,50 @@ def test_a_fault_is_drawn_once_when_a_step_is_submitted(notes, step):
         }  # fmt: skip
 
 
+def test_a_call_that_waits_for_a_resource_is_checked_and_struck_when_it_starts(notes, step):
+    """Nothing is counted before: the oven is free at 3, and from 3 on it is broken."""
+    target = TargetedFault(tool="roast", after=3.0)
+    tools = [holding(notes, "bake", 3.0, "oven"), holding(notes, "roast", 2.0, "oven")]
+    run = notes.start(
+        [step("a", "bake"), step("b", "roast")], tools=tools, workers=2, strategy="never",
+        faults=FaultPlan(targets=(target,)),
+    )  # fmt: skip
+    run.run_until(lambda s: bool(s.task_results))
+    assert run.plan.step("b").status == "pending"
+    assert (run.state.executions, run.state.tool_calls) == (1, 1)
+    run.finish()
+    assert times(run) == {"a": (0, 3), "b": (3, 5)}
+    assert "unavailable" in run.plan.step("b").error
+    early = target.replace(after=None, before=3.0)
+    kept = notes.run(
+        [step("a", "bake"), step("b", "roast")], tools=tools, workers=2,
+        faults=FaultPlan(targets=(early,)),
+    )  # fmt: skip
+    assert kept.plan.step("b").status == "completed"
+
+
+def test_a_step_that_needs_more_than_there_is_fails_and_is_not_counted(notes, step):
+    run = notes.run(
+        [step("a", "greedy"), step("b")], tools=[holding(notes, "greedy", 1.0, "oven", "oven")],
+        strategy="never", workers=2,
+    )  # fmt: skip
+    assert run.plan.step("a").error == "needs oven, oven, which is more than there is"
+    assert (run.plan.step("b").status, run.state.executions) == ("completed", 1)
+
+
+def test_a_retry_is_made_at_its_time_though_something_else_is_under_way(notes, step):
+    """It is checked at its time, too: by then the tool works."""
+    tools = [notes.tool("long", seconds=20.0), notes.tool("flaky", seconds=1.0)]
+    faults = FaultPlan(targets=(TargetedFault(tool="flaky", before=5.0),))
+    run = notes.run(
+        [step("a", "flaky"), step("b", "long")], tools=tools, strategy="retry(1, wait=10)",
+        workers=2, faults=faults,
+    )  # fmt: skip
+    spans = [(s.step_id, s.sim_start, s.sim_end) for s in run.recorder.of_kind("step")]
+    assert spans == [("a", 0, 1), ("a", 11, 12), ("b", 0, 20)]
+    assert run.plan.step("a").status == "completed"
+
+
 def test_a_step_that_waits_to_be_tried_again_lets_others_go_on(notes, step):
     tools = [notes.tool("work", seconds=1.0)]
     plan = [step("a", "broken"), step("b", "work"), step("c", "work", "b")]
@@ -139,6 +183,45 @@ def test_a_step_that_waits_to_be_tried_again_lets_others_go_on(notes, step):
     assert ("a", 0) in starts
     assert ("a", 11) in starts
     assert [t for i, t in starts if i in "bc"] == [0, 1]
+
+
+# ---- cancelling ---------------------------------------------------------------------------------
+
+
+def test_a_cancelled_step_is_interrupted_never_takes_effect_and_frees_what_it_held(notes, step):
+    tools = [holding(notes, "bake", 9.0, "oven"), notes.tool("look", seconds=1.0)]
+    plan = [step("a", "bake"), step("b", "look"), step("c", "bake"), step("d", "look", "a")]
+    run = notes.start(plan, tools=tools, workers=2, strategy="never")
+    run.run_until("plan_execution")
+    run.step()
+    before = run.state
+    assert [u.step_id for u in before.under_way] == ["a"]
+    state = run.lab.executor.cancel(before, run.lab, ["a", "b", "d"], "the guests are gone")
+    assert not state.under_way
+    a, b, _, d = state.task_plan.steps
+    assert (a.status, a.interruption_context.reason) == ("interrupted", "the guests are gone")
+    assert (b.status, d.status) == ("completed", "pending")
+    assert (state.events[-1].type, state.events[-1].task_id) == ("TASK_INTERRUPTED", "a")
+    assert state.task_results[-1].status == "interrupted"
+    assert run.recorder.of_kind("step")[-1].error == "the guests are gone"
+    fork = run.fork(state={n: getattr(state, n) for n in ("under_way", "task_plan", "events")})
+    fork.finish()
+    assert times(fork) == {"c": (1, 10)}
+    assert fork.plan.step("d").status == "failed"
+    assert [name for name, _ in notes.made] == ["look", "bake"]
+    run.finish()
+    assert run.plan.step("a").status == "completed"
+
+
+def test_to_cancel_what_is_not_under_way_changes_nothing(notes, step):
+    run = notes.start([step("a"), step("b", "note", "a")])
+    run.run_until("plan_execution")
+    executor = run.lab.executor
+    assert executor.cancel(run.state, run.lab, ["a", "nobody"], "why not") is run.state
+    executor.notify()
+    run.finish()
+    executor.close()
+    assert executor.cancel(run.state, run.lab, ["a"], "too late") is run.state
 
 
 # ---- a step's trouble never ends the run ------------------------------------------------------

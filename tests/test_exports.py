@@ -34,6 +34,7 @@ NAMES = [
     "Workflow",
     "__version__",
     "autonomous",
+    "cancel_token",
     "check_environment",
     "grid",
     "load_suite",

@@ -35,23 +35,24 @@ HOUSE = {
         clock randomness
         lm.serde lm.engine lm.door lm lm.scripted lm.misses lm.recording lm.faulty lm.endpoint
         lm.connect lm.adapters
-        tools.tool tools.mcp tools
+        tools.tool tools.cancel tools.mcp tools
         retrieval
         environments.base environments.blocksworld environments.blocks
         environments.blocks_scenarios environments.chain environments.travel
-        environments.travel_scenarios environments
+        environments.travel_scenarios environments.workshop environments.workshop_scenarios
+        environments
         faults datasets
     """,
     "3 minds": """
-        planners.base planners.fixed planners.reference planners.search planners.structured
-        planners.contract planners
+        planners.base planners.fixed planners.reference planners.ordering planners.search
+        planners.structured planners.contract planners
         strategies.base strategies.triggers strategies.scopes strategies.presets strategies
         intents reflectors responders minds
     """,
     "4 bench": """
         actions.base actions.aggregate actions.call_tool actions.call_sub_agent
         actions.llm_generate actions.mcp_call actions
-        executor talk tool_door agents lab
+        scheduling executor talk tool_door threads agents lab
     """,
     "5 loop": """
         nodes.base nodes.load_config nodes.planning nodes.plan_execution nodes.reflection

@@ -9,6 +9,7 @@ import pytest
 import agentlab as al
 from agentlab.errors import PlanError
 from agentlab.events import EventLog, Handler
+from agentlab.executor import SimulatedExecutor
 from agentlab.trace.compare import first_difference
 
 
@@ -128,7 +129,7 @@ def test_every_stage_that_starts_ends_also_when_it_fails(notes, step, where):
     told = Told()
     lab = notes.lab([step("a", "broken")], handler=told)
 
-    class Broken:
+    class Broken(SimulatedExecutor):
         def reflect(self, state, bench):
             raise RuntimeError("reflector")
 

@@ -110,7 +110,7 @@ def lab(number: int, log: Path, killer: Killer) -> al.Lab:
     bounded = get_strategy(strategy).within(replans=3)
     return al.Lab(
         tools=tools(log, killer), planner=Fixed(*plans), strategy=bounded,
-        workers=1 + number % 2, handler=killer,
+        workers=1 + number % 2, executor="simulated", handler=killer,
     )  # fmt: skip
 
 

@@ -148,7 +148,7 @@ class Setup:
             scenario = generate("medium", self.chain % 3, length=1 + self.chain % 5)
             return al.Lab(scenario, planner=("search", "reference(noise=0.2)")[self.chain % 2],
                           **options)  # fmt: skip
-        return al.Lab(planner=Fixed(*self.plans), **options)
+        return al.Lab(planner=Fixed(*self.plans), executor="simulated", **options)
 
     def start(self, **changes):
         return al.autonomous.start(self.lab(**changes), "do it")

@@ -86,7 +86,10 @@ class CallSubAgent(Action):
             "run", name, visit=state.visit, step_id=under_way.step_id, attempt=under_way.attempt,
             input=text, now=state.now,
         ) as span:  # fmt: skip
-            last = _folded(lab.initial_state(text, **_carried(state)), lab)
+            try:
+                last = _folded(lab.initial_state(text, **_carried(state)), lab)
+            finally:
+                lab.executor.close()
             span.output = {"final_response": last.final_response, "answer": last.answer}
             span.sim_end, span.error = last.now, last.error
         return _charged(state, last), _outcome(name, last)

@@ -13,6 +13,7 @@ from agentlab.scenario import Suite
 _BUILT_IN = {
     "chain": ("agentlab.environments.chain", "Chain"),
     "travel": ("agentlab.environments.travel", "Travel"),
+    "workshop": ("agentlab.environments.workshop", "Workshop"),
     "blocks": ("agentlab.environments.blocks", "Blocks"),
     "blocksworld": ("agentlab.environments.blocks", "Blocksworld"),
 }

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -47,6 +47,7 @@ class Begun:
 
     seconds: float
     holds: tuple[str, ...] = ()
+    """Resources, all taken at once; one that is named twice is needed twice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +118,10 @@ class Environment(ABC):
         """Start a call: its duration and resources, or why it cannot start."""
         tool = self.registry[call.tool]
         return Begun(tool.seconds, tool.holds)
+
+    def capacities(self, world: Document) -> Mapping[str, int]:
+        """Return how many there are of the resources that calls hold; of others there is one."""
+        return {}
 
     def key(self, world: Document) -> Hashable:
         """Return what makes two worlds the same for a search."""

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from agentlab.actions.base import StepOutcome
 from agentlab.bench import Bench
 from agentlab.errors import ReferenceError_
-from agentlab.executor import settle
 from agentlab.nodes.base import node
 from agentlab.plans.references import resolve
 from agentlab.plans.task_plan import PlanStatus, StepStatus
@@ -41,9 +39,8 @@ def final_response(state: State, lab: Bench) -> State:
 
 def _closed(state: State, lab: Bench) -> State:
     """Interrupt what is still under way (after an ABORT), and say how the plan ended."""
-    for under_way in state.under_way:
-        ended = StepOutcome(error="the run ended while it was under way", interrupted=True)
-        state = settle(state, lab, under_way.step_id, ended)
+    running = [u.step_id for u in state.under_way]
+    state = lab.executor.cancel(state, lab, running, "the run ended while it was under way")
     plan = state.task_plan
     if plan is None:
         return state
@@ -51,7 +48,7 @@ def _closed(state: State, lab: Bench) -> State:
         whole = all(s.status in (StepStatus.COMPLETED, StepStatus.SKIPPED) for s in plan.steps)
         unfinished = PlanStatus.FAILED if state.stopped_by is None else PlanStatus.ABORTED
         plan = plan.replace(status=PlanStatus.COMPLETED if whole else unfinished)
-    return state.replace(task_plan=plan, under_way=())
+    return state.replace(task_plan=plan)
 
 
 def plan_answer(state: State) -> Json:

@@ -10,6 +10,7 @@ from agentlab.executor import settle
 from agentlab.nodes.base import node
 from agentlab.plans import graph
 from agentlab.plans.task_plan import PlanStatus, StepStatus, TaskPlan, TaskStep
+from agentlab.scheduling import to_start
 from agentlab.state import EXECUTE_NEXT_TASK, REFLECT, State, TaskResult
 
 
@@ -17,7 +18,8 @@ from agentlab.state import EXECUTE_NEXT_TASK, REFLECT, State, TaskResult
 def plan_execution(state: State, lab: Bench) -> State:
     """Carry the next step out, then ask the strategy whether it wants to decide something.
 
-    Ready steps are submitted while workers are free, and one is waited for. A step whose
+    Ready steps are submitted while workers and resources are free, and one is waited for (what
+    starts first where they are short: see ``agentlab.scheduling``). A step whose
     dependency can no longer complete is skipped when it may be, and failed otherwise. Nothing left,
     a trigger, or a spent budget leads to reflection.
     """
@@ -26,35 +28,41 @@ def plan_execution(state: State, lab: Bench) -> State:
         return state.replace(next_action=REFLECT, trigger=None)
     with lab.stage("task_execution", "Executing the plan"):
         before = len(state.task_results)
-        state, stopped = _submitted(state, lab)
-        if len(state.task_results) == before:  # else a step was settled at once
-            if state.under_way:
-                state = lab.executor.wait(state, lab)
-            elif stopped is None:
-                state = _blocked(state, lab)
+        stopped = None
+        while len(state.task_results) == before:
+            state, stopped = _submitted(state, lab)
+            if len(state.task_results) > before:  # one was settled at once
+                break
+            if not state.under_way and (stopped or not _may_start(state)):
+                state = state if stopped else _blocked(state, lab)
+                break
+            state = lab.executor.wait(state, lab)
     return _routed(state, lab, stopped)
 
 
-def _submitted(state: State, lab: Bench) -> tuple[State, str | None]:
-    """Submit ready steps while workers are free; return what stops further ones, if anything."""
+def _may_start(state: State) -> bool:
     assert state.task_plan is not None
-    for step in graph.ready(state.task_plan, state.results):
-        if len(state.under_way) >= lab.workers:
-            break
+    return bool(graph.ready(state.task_plan, state.results))
+
+
+def _submitted(state: State, lab: Bench) -> tuple[State, str | None]:
+    """Submit the steps to start now; return what stops further ones, if anything."""
+    if len(state.under_way) >= lab.workers or not _may_start(state):
+        return state, None
+    before = len(state.task_results)
+    spent = lab.strategy.budget.spent(state)
+    for step in to_start(state, lab) if spent is None else ():
         spent = lab.strategy.budget.spent(state)
         if spent is not None:
-            return state, spent
-        plan = state.task_plan
-        lab.emit(
-            "on_thinking_content",
-            "task_execution",
-            f"executing {step.step_index + 1}/{len(plan.steps)}: {step.name}",
-        )
-        before = len(state.task_results)
-        state = lab.executor.submit(state, lab, step)
+            break
+        started = lab.executor.submit(state, lab, step)
+        if started is not state and state.task_plan is not None:
+            text = f"executing {step.step_index + 1}/{len(state.task_plan.steps)}: {step.name}"
+            lab.emit("on_thinking_content", "task_execution", text)
+        state = started
         if len(state.task_results) > before:
             break  # it was settled at once: that is this visit's step
-    return state, None
+    return state, spent
 
 
 def _blocked(state: State, lab: Bench) -> State:

@@ -98,6 +98,7 @@ def plan_request(state: State, lab: Bench) -> PlanRequest:
         goal=lab.scenario.goal if lab.scenario is not None else Goal(),
         belief=state.belief,
         done=done,
+        under_way=() if plan is None else _under_way(state, plan),
         results=_results(state),
         failures=tuple(state.failures),
         hints=decision.new_context_hints if decision is not None else (),
@@ -111,6 +112,10 @@ def plan_request(state: State, lab: Bench) -> PlanRequest:
         reflection=state.reflection,
         world=state.world if getattr(lab.planner, "privileged", False) else None,
     )
+
+
+def _under_way(state: State, plan: TaskPlan) -> tuple[TaskStep, ...]:
+    return tuple(plan.step(u.step_id).replace(parameters=u.arguments) for u in state.under_way)
 
 
 def _results(state: State) -> dict[str, Any]:

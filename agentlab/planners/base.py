@@ -34,6 +34,9 @@ class PlanRequest:
         What the agent knows of the world.
     done : tuple of TaskStep
         Completed steps whose results the new plan may use.
+    under_way : tuple of TaskStep
+        Steps that are being carried out and stay in the plan, parameters resolved: the new plan
+        must not repeat them, and may depend on them and use their results.
     results : mapping
         Step id to completed result, over all plans.
     failures : tuple of Failure
@@ -62,6 +65,7 @@ class PlanRequest:
     goal: Goal
     belief: Document
     done: tuple[TaskStep, ...] = ()
+    under_way: tuple[TaskStep, ...] = ()
     results: Mapping[str, Json] = field(default_factory=dict)
     failures: tuple[Failure, ...] = ()
     hints: tuple[str, ...] = ()
@@ -114,6 +118,7 @@ def checked_plan(reply: Json, request: PlanRequest, bench: Bench) -> TaskPlan:
         plan_id=f"plan-{request.number}",
         taken=request.taken,
         known=frozenset(request.results),
+        under_way=frozenset(s.step_id for s in request.under_way),
         check=check,
     )
 

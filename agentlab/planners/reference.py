@@ -7,6 +7,7 @@ scenario, plan number), so a replan draws anew and two arms draw alike.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from random import Random
 from typing import Any
 
@@ -15,7 +16,7 @@ from agentlab.errors import PlanError
 from agentlab.planners.base import PLANNERS, REMAINING, PlanRequest, checked_plan, tool_step
 from agentlab.plans.parsing import fresh_id
 from agentlab.plans.references import references, rename
-from agentlab.plans.task_plan import TaskPlan
+from agentlab.plans.task_plan import TaskPlan, TaskStep
 from agentlab.randomness import generator
 from agentlab.scenario import ReferencePlan, ReferenceStep, Scenario
 
@@ -49,9 +50,10 @@ class Reference:
         if scenario is None or scenario.reference is None:
             raise PlanError("planner 'reference' needs a scenario with a reference plan")
         gold = scenario.reference
-        done: dict[str, str] = {}
-        if request.scope == REMAINING:
-            done = _completed(gold, request)
+        stays = (
+            request.under_way if request.scope != REMAINING else (*request.done, *request.under_way)
+        )
+        done = _standing(gold, stays)
         steps = [s for s in gold.steps if s.step_id not in done]
         if self.noise:
             rng = generator(request.seed, scenario.id, "noise", request.number)
@@ -59,9 +61,9 @@ class Reference:
         return checked_plan(_reply(steps, gold, request, done), request, bench)
 
 
-def _completed(gold: ReferencePlan, request: PlanRequest) -> dict[str, str]:
-    """Map gold step ids to the completed steps that stand for them (same name and tool)."""
-    by_name = {(s.name, s.target_resource): s.step_id for s in request.done}
+def _standing(gold: ReferencePlan, stays: Iterable[TaskStep]) -> dict[str, str]:
+    """Map gold step ids to the steps that stand for them (same name and tool)."""
+    by_name = {(s.name, s.target_resource): s.step_id for s in stays}
     return {
         s.step_id: by_name[s.step_id, s.tool] for s in gold.steps if (s.step_id, s.tool) in by_name
     }
@@ -79,7 +81,8 @@ def _reply(
     def name(step: str) -> str:
         return ids.get(step, step)
 
-    here = {s.step_id for s in steps}
+    running = {s.step_id for s in request.under_way}
+    here = {s.step_id for s in steps} | {d for d, i in done.items() if i in running}
     replies = []
     for step in steps:
         dependencies = tuple(name(d) for d in step.dependencies if d in here)

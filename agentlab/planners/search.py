@@ -9,6 +9,10 @@ as a tool (unavailable, timeout, ...), is left out; a call that failed for a rea
 whose error taught nothing, is left out by itself. When that leaves no plan, only what is permanent
 stays left out.
 
+The plan is the sequence that was found. With several workers it is a partial order: of the
+sequence's orderings only those stay that matter in this world (see ``ordering``). What is shortest
+is still the sum of all durations: a slower machine that happens to be free is not thought of.
+
 Arguments that must have been returned by an earlier call are lifted into ``${step.path}``
 references, so that the plan says where its data comes from and adapts to what is found there.
 """
@@ -26,6 +30,7 @@ from agentlab.environments.base import Begun, Call, Environment
 from agentlab.errors import PlanError
 from agentlab.faults import INFRASTRUCTURE
 from agentlab.planners.base import PLANNERS, PlanRequest, checked_plan, tool_step
+from agentlab.planners.ordering import deordered, direct
 from agentlab.plans.parsing import fresh_id
 from agentlab.plans.references import Reference
 from agentlab.plans.task_plan import TaskPlan
@@ -152,11 +157,32 @@ class Search:
         if environment is None:
             raise PlanError("planner 'search' needs a scenario with a simulated world")
         start = request.belief if request.world is None else request.world
+        begun, later = _under_way(environment, start, request)
         for allowed in _filters(request.failures, self.patience):
-            path = shortest_plan(environment, request.goal, start, allowed, self.expansions)
-            if path is not None:
-                return checked_plan(_reply(path, request, environment), request, bench)
+            found = shortest_plan(environment, request.goal, later, allowed, self.expansions)
+            if found is not None:
+                path = [*begun.values(), *found]
+                before = [set(range(j)) for j in range(len(path))]
+                if bench.workers > 1:
+                    before = deordered(environment, start, path)
+                reply = _reply(path, before, list(begun), request, environment)
+                return checked_plan(reply, request, bench)
         raise PlanError("no plan reaches the goal from what is known")
+
+
+def _under_way(
+    environment: Environment, world: Document, request: PlanRequest
+) -> tuple[dict[str, tuple[Call, Json]], Document]:
+    """Return what the calls under way are expected to return, and the world after them."""
+    begun: dict[str, tuple[Call, Json]] = {}
+    for step in request.under_way:
+        call = Call(step.target_resource, step.parameters)
+        if call.tool not in environment.registry:
+            continue
+        outcome = environment.apply(world, call)
+        if outcome.error is None:
+            begun[step.step_id], world = (call, outcome.result), outcome.world
+    return begun, world
 
 
 def _filters(failures: Collection[Failure], patience: int) -> list[Callable[[Call], bool]]:
@@ -188,27 +214,33 @@ def _filter(banned: set[str], calls: set[tuple[str, str]]) -> Callable[[Call], b
 
 
 def _reply(
-    path: list[tuple[Call, Json]], request: PlanRequest, environment: Environment
-) -> dict[str, Any]:
+    path: list[tuple[Call, Json]], before: list[set[int]], begun: list[str], request: PlanRequest,
+    environment: Environment,
+) -> dict[str, Any]:  # fmt: skip
+    """Return the plan in a planner's reply form; the first calls are those of steps under way."""
     taken = set(request.taken)
-    known: list[tuple[str, Json]] = list(request.results.items())
+    earlier: list[tuple[str, Json]] = list(request.results.items())
+    made = [(step_id, result) for step_id, (_, result) in zip(begun, path, strict=False)]
     steps: list[dict[str, Any]] = []
     answer = None
-    for call, result in path:
+    needed = list(zip(path, before, direct(before), strict=True))
+    for (call, result), before_it, last in needed[len(begun) :]:
         step_id = fresh_id(call.tool, taken)
         taken.add(step_id)
         seen = environment.registry[call.tool].seen
+        known = earlier + [made[i] for i in sorted(before_it)]
         arguments = {k: _lifted(v, known) if k in seen else v for k, v in call.arguments.items()}
-        before = (steps[-1]["stepId"],) if steps else ()
-        steps.append(tool_step(step_id, call.tool, arguments, before))
-        known.append((step_id, result))
+        steps.append(tool_step(step_id, call.tool, arguments, tuple(made[i][0] for i in last)))
+        made.append((step_id, result))
     wanted = request.goal.answer
     if wanted is not None:
         makers = {s["stepId"] for s in steps if s["targetResource"] in wanted.tools} | {
-            s.step_id for s in request.done if s.target_resource in wanted.tools
+            s.step_id
+            for s in (*request.done, *request.under_way)
+            if s.target_resource in wanted.tools
         }
-        last = [step_id for step_id, _ in known if step_id in makers]
-        answer = str(Reference(last[-1], wanted.result)) if last else None
+        sources = [step_id for step_id, _ in earlier + made if step_id in makers]
+        answer = str(Reference(sources[-1], wanted.result)) if sources else None
     return {
         "userIntent": request.user_input,
         "summary": f"{len(steps)} steps found by search",

@@ -332,17 +332,19 @@ def situation_text(request: PlanRequest) -> str:
         f"- {step}: {label.get(step, 'of a plan before')} gave {canonical(result)[:300]}"
         for step, result in request.results.items()
     ]
+    running = [f"- {s.step_id}: {_call(s)}" for s in request.under_way]
     failed, dropped = [], []
     for s in request.earlier.steps:
         if s.status in (StepStatus.FAILED, StepStatus.INTERRUPTED):
             failed.append(f"- {s.step_id}: {_call(s)} {s.status}: {s.error}")
-        elif s.status is not StepStatus.COMPLETED:
+        elif s.status not in (StepStatus.COMPLETED, StepStatus.RUNNING):
             dropped.append(f"- {s.step_id}: {_call(s)} {s.status}")
     text = ["An earlier plan met trouble; plan only what remains to be done."]
     if request.scope == FULL:
         text = ["An earlier plan met trouble; make a new one from where things stand."]
     for title, listed in (
         ("Done (refer to these results by their step ids):", done),
+        ("Under way, not to be planned again (depend on them and refer to them as well):", running),
         ("Side effects that stand:", [f"- {effect}" for effect in request.side_effects]),
         ("Failed:", failed),
         ("Planned before and not done:", dropped),

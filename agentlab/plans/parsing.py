@@ -51,6 +51,7 @@ def parse_plan(
     plan_id: str = "plan-0",
     taken: Collection[str] = (),
     known: Collection[str] = (),
+    under_way: Collection[str] = (),
     check: Callable[[TaskStep], Sequence[str]] = lambda step: (),
 ) -> TaskPlan:
     """Parse a planner's reply into a plan.
@@ -65,6 +66,8 @@ def parse_plan(
         Step ids the run has used; new steps get others.
     known : collection of str
         Step ids with a result, which references may name.
+    under_way : collection of str
+        Step ids that will have one; to refer to them is to depend on them.
     check : callable
         Returns what is wrong with a step's action type and target.
 
@@ -100,7 +103,7 @@ def parse_plan(
     steps = []
     for index, item in enumerate(parsed.steps):
         try:
-            step = _parsed_step(index, item, ids, name)
+            step = _parsed_step(index, item, ids, under_way, name)
             violations += [f"step {step.step_id!r}: {text}" for text in check(step)]
             steps.append(step)
         except ReferenceError_ as e:
@@ -108,12 +111,12 @@ def parse_plan(
     answer = parsed.answer
     try:
         answer = answer if answer is None else rename(answer, name)
-        unknown = {r.step for r in references(answer)} - {*ids, *known}
+        unknown = {r.step for r in references(answer)} - {*ids, *known, *under_way}
         violations += [f"answer: refers to unknown step {u!r}" for u in sorted(unknown)]
     except ReferenceError_ as e:
         violations.append(f"answer: {e}")
     try:
-        steps = list(ordered(steps, {*known, *ids}))
+        steps = list(ordered(steps, {*known, *under_way, *ids}))
     except PlanParseError as e:
         violations += e.violations
     if violations:
@@ -124,10 +127,11 @@ def parse_plan(
 
 
 def _parsed_step(
-    index: int, item: StepReply, ids: Sequence[str], name: Callable[[Any], str]
-) -> TaskStep:
+    index: int, item: StepReply, ids: Sequence[str], under_way: Collection[str],
+    name: Callable[[Any], str],
+) -> TaskStep:  # fmt: skip
     parameters = rename(item.parameters, name)
-    used = [r.step for r in references(parameters) if r.step in ids]
+    used = [r.step for r in references(parameters) if r.step in ids or r.step in under_way]
     dependencies = tuple(dict.fromkeys([name(d) for d in item.dependencies] + used))
     return TaskStep(
         step_index=index,

@@ -14,11 +14,13 @@ from typing import Any
 from agentlab.lab import Lab, connected
 from agentlab.lm import Model
 from agentlab.lm.recording import Recording
-from agentlab.plans.task_plan import StepStatus
+from agentlab.plans.graph import critical_path
+from agentlab.plans.task_plan import StepStatus, TaskPlan
 from agentlab.run import Run
 from agentlab.scenario import FaultPlan, Scenario, Visibility
 from agentlab.study.controls import ceiling, floor
 from agentlab.study.grid import Arm
+from agentlab.study.metrics import parallel_efficiency, speed_up
 from agentlab.tools.tool import Effect
 from agentlab.trace.store import CellResult, pack_spans
 from agentlab.values import Json, canonical, digest, thaw
@@ -226,6 +228,7 @@ def _measured(run: Run) -> dict[str, Json]:
         "lm_tokens": state.lm_tokens,
         "parse_failures": state.parse_failures,
         "sim_seconds": state.now,
+        **timing(run),
         "visits": len(run.visited),
         "faults_delivered": len(state.delivered),
         "faults_silent": silent,
@@ -234,6 +237,35 @@ def _measured(run: Run) -> dict[str, Json]:
             for c in state.calls
         ) or any(d.committed for d in state.delivered if d.tool in tools
                  and tools[d.tool].effect is not Effect.READ),
+    }  # fmt: skip
+
+
+def timing(run: Run) -> dict[str, float | None]:
+    """Return how parallel a run was, from its step spans: seconds, and ratios.
+
+    Returns
+    -------
+    dict
+        ``makespan``: from the first start of a step to the last end; ``critical_path``: the longest
+        chain of dependent steps, over all plans of the run, attempts of a step added up;
+        ``parallel_efficiency``: critical path over makespan, in [0, 1]; ``speed_up``: the time of
+        all attempts over the makespan. Ratios are None where nothing took time.
+    """
+    plans = [r.before for r in run.state.replan_history]
+    plans += [run.state.task_plan] if run.state.task_plan is not None else []
+    steps = {s.step_id: s for plan in plans for s in plan.steps}  # in a topological order
+    spans = [s for s in run.recorder.of_kind("step") if s.step_id in steps]  # no sub-agent's
+    seconds: dict[str, float] = {}
+    for span in spans:
+        seconds[span.step_id] = seconds.get(span.step_id, 0.0) + span.sim_end - span.sim_start
+    makespan = max((s.sim_end for s in spans), default=0.0)
+    makespan -= min((s.sim_start for s in spans), default=0.0)
+    whole = TaskPlan(steps=tuple(steps.values()))
+    _, path = critical_path(whole, lambda s: seconds.get(s.step_id, 0.0))
+    efficient = parallel_efficiency(path, makespan) if makespan else None
+    return {
+        "makespan": makespan, "critical_path": path, "parallel_efficiency": efficient,
+        "speed_up": speed_up(seconds.values(), makespan) if makespan else None,
     }  # fmt: skip
 
 

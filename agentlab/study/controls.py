@@ -9,6 +9,9 @@ at most ``TRIES`` times. At the cap of expansions the ceiling is unknown.
 
 Worlds that offer no candidate calls cannot be searched; there the reference plan without faults
 stands in, and is called that.
+
+The search makes one call after the other. So where time is short and neither witness succeeds, it
+bounds what one worker can reach; several may be quicker.
 """
 
 from __future__ import annotations
@@ -31,6 +34,9 @@ from agentlab.workflows.autonomous import autonomous
 
 TRIES = 100
 """How often a move of the ceiling makes the same call before it gives up."""
+
+MANY = 8
+"""Workers of the witness that is tried where there is a deadline that one worker misses."""
 
 WITNESS = Strategy(
     "witness",
@@ -81,10 +87,11 @@ def ceiling(
     first = lab.initial_state()
     if next(iter(lab.environment.candidates(first.world, scenario.goal)), None) is None:
         return _fault_free_reference(scenario)
-    run = autonomous.start(lab)
-    run.finish()
-    if run.verdict.success:
-        return Ceiling(True, run.state.now, "witness")
+    for workers in (1, MANY) if scenario.goal.deadline else (1,):
+        run = autonomous.start(lab.bind(workers=workers))
+        run.finish()
+        if run.verdict.success:
+            return Ceiling(True, run.state.now, "witness")
     return _searched(lab, scenario.goal, first, cap)
 
 

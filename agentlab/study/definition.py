@@ -341,7 +341,6 @@ def command(study: Study) -> str | None:
         all(arm.named for arm in study.arms)
         and len(study.arms) == prod(len(values) for values in axes.values())
         and axes["workflow"] == ["autonomous"]
-        and len(axes["workers"]) == 1
         and all(len(axes[name]) == 1 or None not in axes[name] for name in MINDS)
         and study.seeds == tuple(range(len(study.seeds)))
         and preset is not None
@@ -357,7 +356,8 @@ def command(study: Study) -> str | None:
     words += ["--fault-rate", ",".join(f"{rate:g}" for rate in study.fault_rates)]
     words += ["--seeds", str(len(study.seeds))]
     words += ["--faults", str(preset)] if study.faults is not None else []
-    words += ["--workers", str(axes["workers"][0])] if axes["workers"] != [1] else []
+    if axes["workers"] != [1]:
+        words += [word for number in axes["workers"] for word in ("--workers", str(number))]
     words += ["--limit", str(len(study.suite))] if limit else []
     words += [] if study.controls else ["--no-controls"]
     words += ["--record", str(study.record)] if study.record is not None else []

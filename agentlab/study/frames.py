@@ -19,13 +19,15 @@ RUNS = (
     "ceiling_found_by", "ceiling_seconds", "twin_success", "twin_sim_seconds", "recovered",
     "stopped_by", "error", "reasons", "answer", "replans", "plans", "plan_steps", "executions",
     "failed_executions", "retries", "tool_calls", "lm_calls", "lm_tokens", "parse_failures",
-    "sim_seconds", "wall_seconds",
+    "sim_seconds", "makespan", "critical_path", "parallel_efficiency", "speed_up", "wall_seconds",
     "visits", "faults_delivered", "faults_silent", "changed_state", "asked",
 )  # fmt: skip
 """Columns of the ``runs`` frame.
 
 ``asked`` is False for fault-free twins that the study added; ``recovered`` is success where a
 fault was delivered and the twin succeeds, else missing; ``sim_seconds`` are simulated seconds.
+Of ``makespan``, ``critical_path``, ``parallel_efficiency`` and ``speed_up`` see
+``agentlab.study.cells.timing``.
 """
 
 

@@ -61,7 +61,7 @@ class Tool:
     seen : tuple of str
         Parameters whose value must have been returned by an earlier call of the run.
     timeout : float
-        Seconds after which a caller gives up.
+        Seconds after which a caller gives up (see ``agentlab.cancel_token``).
     needs_approval : bool
         True when a person must approve each call.
     service : str
@@ -162,6 +162,7 @@ def tool(
     name: str | None = None,
     effect: Effect | str = Effect.READ,
     seconds: float = 1.0,
+    holds: Iterable[str] = (),
     timeout: float = 30.0,
     parameters: dict[str, Any] | None = None,
     returns: dict[str, Any] | None = None,
@@ -190,6 +191,7 @@ def tool(
             returns=returns or {},
             effect=Effect(effect),
             seconds=seconds,
+            holds=tuple(holds),
             timeout=timeout,
             needs_approval=needs_approval,
             service="function",

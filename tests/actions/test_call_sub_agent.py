@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 
@@ -95,6 +96,20 @@ def test_what_it_took_is_charged(notes, pair):
     state = run.finish()
     assert (state.tool_calls, state.executions, state.now) == (1, 1, 1.0)
     assert run.plan.step("w").status == "completed"
+
+
+def test_in_threads_it_has_threads_of_its_own_and_the_clock_goes_on(notes, pair, step):
+    tools = [notes.tool(), notes.tool("nap", do=lambda: time.sleep(0.1))]
+    plan = [step("a", "nap"), ask("w", "worker", "a"), step("b", "nap")]
+    run = al.autonomous.start(boss(pair, plan, tools=tools, workers=2), "do it")
+    state = run.finish()
+    assert [s.status for s in run.plan.steps] == ["completed"] * 3
+    assert state.results["w"]["answer"] == 7
+    [inner] = [s for s in run.recorder.of_kind("tool") if s.step_id == "w/look"]
+    assert 0.1 <= inner.sim_start <= inner.sim_end <= state.now < 5
+    made = len(notes.made)
+    assert run.replay().identical
+    assert len(notes.made) == made == 3
 
 
 def test_it_is_replayed_and_resumed_without_calling_anything(notes, pair, tmp_path):

@@ -157,6 +157,29 @@ def test_a_replan_is_told_what_is_done_failed_stands_and_left(travel):
     assert not run.verdict.success
 
 
+def test_a_replan_is_told_what_is_under_way_and_may_build_on_it(travel):
+    """Flights fail while hotels are searched for: the new plan waits for them."""
+    once = al.FaultPlan(targets=(fault("search_flights"),))
+    running = ["hotels_oslo"]
+
+    def script(request, number):
+        return reply(travel) if number == 0 else reply(travel, without=running)
+
+    slow = travel.replace(faults=al.FaultPlan())
+    run, engine = started(slow, script, strategy="on_error", faults=once, workers=4)
+    run.run_until(lambda s: s.under_way and any(r.error for r in s.task_results))
+    under_way = [u.step_id for u in run.state.under_way]
+    run.finish()
+    assert "hotels_oslo" in under_way
+    told = engine.prompts[1].split("## situation")[1]
+    listed = told.split("Under way, not to be planned again")[1].split("\n- ")
+    assert any("hotels_oslo: search_hotels" in line for line in listed[1:3])
+    assert "- hotels_oslo: " not in told.split("Planned before and not done:")[1]
+    [books] = [s for s in run.plan.steps if s.label == "book_hotel"]
+    assert "hotels_oslo" in books.dependencies
+    assert run.verdict.success, run.verdict.reasons
+
+
 def test_a_replan_goes_on_from_the_results_it_was_told_of(travel):
     once = al.FaultPlan(targets=(fault("book_hotel"),))
     done = ["hotels_oslo", "flights_oslo", "flights_berlin"]

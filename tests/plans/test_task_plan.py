@@ -175,6 +175,23 @@ def test_results_of_earlier_plans_may_be_named():
     assert made.answer == "${old}"
 
 
+def test_to_refer_to_a_step_under_way_is_to_depend_on_it():
+    made = parse_plan(
+        {
+            "steps": [
+                step(parameters={"a": "${going.x}"}),
+                step("b", dependencies=["going"]),
+                step("c", parameters={"a": "${old.x}"}),
+            ],
+            "answer": "${going.x}",
+        },
+        known={"old"},
+        under_way={"going"},
+    )  # fmt: skip
+    assert [s.dependencies for s in made.steps] == [("going",), ("going",), ()]
+    assert made.answer == "${going.x}"
+
+
 def test_a_cycle_names_its_steps():
     for steps in (
         [step("a", dependencies=[1]), step("b", dependencies=[2]), step("c", dependencies=[0])],

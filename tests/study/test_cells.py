@@ -86,6 +86,37 @@ def test_the_row_says_what_the_run_came_to():
         ]
 
 
+def test_how_parallel_a_run_was():
+    """One worker: the makespan is all the work. Several: between the critical path and that."""
+    scenario = al.load_suite("workshop")["workshop-medium-001"]
+    rows = {
+        workers: result(
+            Cell(ARM, Arm("reference", "never", workers=workers), scenario, 0.0, 0), None
+        ).row
+        for workers in (1, 2, 9)
+    }  # fmt: skip
+    work = rows[1]["makespan"]
+    assert rows[1]["speed_up"] == 1
+    for row in rows.values():
+        assert row["makespan"] == row["sim_seconds"]
+        assert row["critical_path"] == rows[1]["critical_path"] <= row["makespan"]
+        assert row["parallel_efficiency"] == row["critical_path"] / row["makespan"]
+        assert row["speed_up"] == work / row["makespan"]
+    assert rows[9]["makespan"] <= rows[2]["makespan"] < work
+    assert rows[9]["speed_up"] > 1.5
+
+
+def test_the_critical_path_goes_over_all_plans_and_attempts():
+    for seed in range(8):
+        scenario = al.load_suite("workshop")[20 + seed]
+        cell = Cell(ARM, Arm("search", "retry_then_replan(1)", workers=3), scenario, 0.2, seed)
+        row = result(cell, None).row
+        assert 0 < row["critical_path"] <= row["makespan"] + 1e-9
+        assert 0 < row["parallel_efficiency"] <= 1 + 1e-9
+    nothing = result(replace(ONE, arm=Arm("reference", "never"), fault_rate=1.0)).row
+    assert nothing["makespan"] > 0
+
+
 def test_a_row_is_json_and_names_the_cell():
     row = result(ONE).row
     assert json.loads(json.dumps(row, allow_nan=False)) == row

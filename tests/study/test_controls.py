@@ -239,3 +239,16 @@ def test_without_candidates_the_fault_free_reference_stands_in(lamp):
     assert ceiling(lamp.replace(reference=twice), 0, 0.0).success is False
     unknown = ceiling(lamp.replace(reference=None), 0, 0.0)
     assert (unknown.success, unknown.seconds, unknown.found_by) == (None, None, "reference")
+
+
+def test_a_deadline_that_only_several_workers_meet_is_within_the_ceiling():
+    scenario = al.load_suite("workshop")["workshop-medium-001"]
+    seconds = {}
+    for workers in (1, 4):
+        run = al.autonomous.start(al.Lab(scenario, planner="search", workers=workers))
+        seconds[workers] = run.finish().now
+    goal = scenario.goal.replace(deadline=(seconds[1] + seconds[4]) / 2)
+    found = ceiling(scenario.replace(goal=goal), 0, 0.0)
+    assert (found.success, found.found_by) == (True, "witness")
+    assert found.seconds <= goal.deadline < seconds[1]
+    assert ceiling(scenario, 0, 0.0).seconds == seconds[1]

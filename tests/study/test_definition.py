@@ -184,7 +184,7 @@ def keys(study: al.Study) -> set[str]:
     "made",
     [
         Definition("chain", ("search", "reference(noise=0.2)"), ("never", "retry(2)"), seeds=2),
-        Definition("chain", ("search",), ("retry_then_replan(2, wait=1.5)",), workers=(2,)),
+        Definition("chain", ("search",), ("retry_then_replan(2, wait=1.5)",), workers=(2, 1)),
         Definition("chain", ("search",), ("never",), faults="silent", fault_rate=(0.25,)),
     ],
 )
