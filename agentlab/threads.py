@@ -78,11 +78,18 @@ class _Call:
 
 
 class ThreadedExecutor:
-    """Carries function tools out in threads, in wall time; each run has one of its own."""
+    """Carries function tools out in threads, in wall time; each run has one of its own.
+
+    Parameters
+    ----------
+    began : float, optional
+        When the run began, by ``time.monotonic``; default: when the first step starts.
+    """
 
     wall = True
 
-    def __init__(self) -> None:
+    def __init__(self, began: float | None = None) -> None:
+        self._began = began
         self._changed = threading.Condition()
         self._calls: dict[tuple[str, int], _Call] = {}
         self._done: list[_Call] = []  # in the order in which they ended
@@ -94,7 +101,7 @@ class ThreadedExecutor:
 
     def for_run(self) -> ThreadedExecutor:
         """Return an executor with a clock and threads of its own."""
-        return ThreadedExecutor()
+        return ThreadedExecutor(time.monotonic())
 
     @property
     def abandoned(self) -> tuple[Abandoned, ...]:
@@ -169,7 +176,7 @@ class ThreadedExecutor:
     def _clock(self, state: State) -> float:
         """Return the seconds since the run began; they go on from where the state stands."""
         if self._zero is None:
-            self._zero = time.monotonic() - state.now
+            self._zero = (self._began or time.monotonic()) - state.now
         return max(state.now, round(self._seconds(), 6))
 
     def _noted(self, bench: Bench, state: State, place: str, make: Callable[[], Any]) -> Any:

@@ -159,6 +159,22 @@ def test_the_wall_time_is_the_critical_path_and_a_little(bench, nap):
     assert min(ratios) <= 1.15
 
 
+def test_the_clock_starts_with_the_run_and_planning_takes_time_too(bench, nap):
+    from agentlab.planners.fixed import Fixed
+
+    class Slow(Fixed):
+        def plan(self, request, bench):
+            time.sleep(2 * UNIT)
+            return super().plan(request, bench)
+
+    run = al.autonomous.start(bench.lab().bind(planner=Slow([nap("a", 1)])), "do it")
+    run.finish()
+    (span,) = run.recorder.of_kind("step")
+    assert span.sim_start >= 2 * UNIT
+    assert run.state.now >= 3 * UNIT
+    assert run.replay().identical
+
+
 def test_no_more_run_at_once_than_there_are_workers_and_resources_are_kept(bench, step):
     plan = [step(f"s{i}", "oven", parameters={"seconds": UNIT / 2}) for i in range(4)]
     run = bench.run(*plan, workers=4)
