@@ -146,11 +146,11 @@ def test_options_reach_the_study(tmp_path, monkeypatch):
 def test_crashed_runs_are_noted_and_run_again_when_asked(tmp_path, monkeypatch):
     words = ("eval", "chain", *SMALL, "--strategy", "never", "--out", str(tmp_path))
 
-    def crash(cell, *rest):
+    def crash(runner, cell):
         raise RuntimeError("[red]on fire\x1b[2J")
 
     with monkeypatch.context() as patched:
-        patched.setattr(cells, "_run", crash)
+        patched.setattr(cells.Runner, "_finished", crash)
         found = run(*words)
     assert found.exit_code == 0
     assert "note: 9 runs crashed and count as failures (--retry-crashed)." in found.stdout
