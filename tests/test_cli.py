@@ -146,7 +146,7 @@ def test_options_reach_the_study(tmp_path, monkeypatch):
 def test_crashed_runs_are_noted_and_run_again_when_asked(tmp_path, monkeypatch):
     words = ("eval", "chain", *SMALL, "--strategy", "never", "--out", str(tmp_path))
 
-    def crash(cell, *rest):
+    def crash(runner, cell):
         raise RuntimeError("[red]on fire\x1b[2J")
 
     with monkeypatch.context() as patched:
