@@ -180,9 +180,10 @@ def evaluate(
         lm=tuple(dict.fromkeys(lm)) if lm else None,
         reflector=tuple(dict.fromkeys(reflector)) if reflector else None,
         responder=tuple(dict.fromkeys(responder)) if responder else None,
+        limit=limit,
         out=out,
     )
-    study = definition.study(limit=limit, controls=not no_controls, record=record)
+    study = definition.study(controls=not no_controls, record=record)
     arms, scenarios = len(study.arms), len(study.suite)
     rates, seeds = len(study.fault_rates), len(study.seeds)
     typer.echo(

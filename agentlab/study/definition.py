@@ -8,6 +8,7 @@
     fault_rate: [0, 0.1, 0.3]
     seeds: 10
     faults: transient                 # a preset, or the fields of a fault plan
+    limit: 20                         # scenarios, spread over the suite
     out: results/travel               # from where the command runs
 
 A value stands for a list of one. Names with arguments are looked up, never evaluated.
@@ -67,6 +68,8 @@ class Definition:
     seeds : int or tuple of int
     faults : str or FaultPlan
         A name in ``PRESETS``, or a plan.
+    limit : int, optional
+        Take this many scenarios (see ``spread``).
     out : str, optional
         Folder of the results; default: ``results/`` and the suite's name.
     """
@@ -79,6 +82,7 @@ class Definition:
     fault_rate: tuple[float, ...] = (0.0, 0.1, 0.3)
     seeds: int | tuple[int, ...] = 5
     faults: str | FaultPlan = "scenario"
+    limit: int | None = None
     out: str | None = None
     lm: tuple[str, ...] = ()
     reflector: tuple[str, ...] = ()
@@ -92,15 +96,11 @@ class Definition:
         path = self.suite.endswith(".jsonl")
         return Path("results") / (Path(self.suite).stem if path else self.suite.replace("/", "-"))
 
-    def study(
-        self, *, limit: int | None = None, controls: bool = True, record: str | None = None
-    ) -> Study:
+    def study(self, *, controls: bool = True, record: str | None = None) -> Study:
         """Build the study.
 
         Parameters
         ----------
-        limit : int, optional
-            Take this many scenarios (see ``spread``).
         controls : bool
             Add floor, ceiling and fault-free twins.
         record : str, optional
@@ -119,7 +119,7 @@ class Definition:
         )  # fmt: skip
         return Study(
             arms,
-            suite if limit is None else spread(suite, limit),
+            suite if self.limit is None else spread(suite, self.limit),
             fault_rate=self.fault_rate,
             seeds=self.seeds,
             faults=fault_plan(self.faults),
@@ -297,10 +297,12 @@ def _value(path: Path, key: str, value: Any) -> Any:
         if not listed or not all(isinstance(v, str) for v in listed):
             raise refuse("a name or a list of names")
         return tuple(listed)
-    if key in ("workers", "seeds"):
+    if key == "limit" and not _whole(value):
+        raise refuse("a whole number")
+    if key in ("workers", "seeds", "limit"):
         if not listed or not all(_whole(v) for v in listed):
             raise refuse("a whole number or a list of them")
-        return value if key == "seeds" and not isinstance(value, list) else tuple(listed)
+        return tuple(listed) if key == "workers" or isinstance(value, list) else value
     if key == "fault_rate":
         return _rates(path, listed)
     if isinstance(value, str):

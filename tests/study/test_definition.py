@@ -70,7 +70,7 @@ def test_a_fault_plan_written_out(tmp_path):
     path = written(tmp_path, "suite: chain\nfaults: {kinds: {timeout: 1}, duration: 5}")
     faults = read_definition(path).faults
     assert faults == al.FaultPlan(kinds={"timeout": 1.0}, duration=5)
-    assert Definition("chain", faults=faults).study(limit=1).faults is faults
+    assert Definition("chain", faults=faults).replace(limit=1).study().faults is faults
 
 
 def test_rates_as_text(tmp_path):
@@ -195,7 +195,7 @@ def test_the_command_makes_the_same_cells(tmp_path, made, limit, monkeypatch):
     from agentlab.cli import app
     from agentlab.study.study import Study
 
-    study = made.replace(out=str(tmp_path / "it's here")).study(limit=limit)
+    study = made.replace(out=str(tmp_path / "it's here"), limit=limit).study()
     text = command(study)
     assert text is not None
     again: list[Study] = []

@@ -1,0 +1,141 @@
+"""The recordings that ship: each replays its study offline, and a prompt that drifted is a failure.
+
+When prompts or schemas are changed on purpose, make the recording anew: the study's file in
+``datasets/recordings`` says how.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+import agentlab as al
+from agentlab.cli import app
+from agentlab.datasets import find_recording, folder, recorded_study
+from agentlab.lm.recording import Recorded, Recording
+from agentlab.study.definition import read_definition, recorded_definition
+
+NAMES = sorted(p.name.split(".")[0] for p in (folder() / "recordings").glob("*.jsonl*"))
+README = Path(__file__).parent.parent / "README.md"
+
+
+@pytest.fixture(scope="module")
+def replayed(tmp_path_factory):
+    """Every recording's study, run with every connection refused: study, and the lines it read."""
+    made = {}
+    with pytest.MonkeyPatch.context() as patch:
+
+        def refuse(*arguments):
+            raise AssertionError("a socket was opened")
+
+        patch.setattr(socket.socket, "connect", refuse)
+        found, served = Recording.find, set()
+
+        def find(self, key, occurrence):
+            line = found(self, key, occurrence)
+            if line is not None:
+                served.add((key, occurrence))
+            return line
+
+        patch.setattr(Recording, "find", find)
+        for name in NAMES:
+            served.clear()
+            study = read_definition(recorded_study(name)).replace(
+                out=str(tmp_path_factory.mktemp(name) / "out")
+            ).study(controls=False)
+            study.run(processes=1)
+            made[name] = study, set(served)
+    return made
+
+
+def test_there_is_one():
+    assert "quickstart" in NAMES
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_recording_is_small_and_says_what_it_was_made_with(name):
+    path = find_recording(name)
+    assert path.stat().st_size <= 5_000_000
+    text = path.read_text(encoding="utf-8")
+    assert not re.search(r"/(root|home|tmp|work|Users)/|\.gguf", text)
+    for line in map(json.loads, text.splitlines()):
+        assert line["model"] in recorded_study(name).read_text(encoding="utf-8")
+        assert {"max_tokens", "temperature", "supports"} <= set(line["settings"])
+        assert line["request"]["model"] == line["model"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_prompt_is_as_it_was_recorded(replayed, name):
+    study, _ = replayed[name]
+    runs = study.runs
+    assert (runs["status"] == "done").all(), runs["error"].dropna().to_list()
+    missed = runs[runs["error"].fillna("").str.contains("recording", case=False)]
+    assert missed.empty, missed["error"].iloc[0]
+    assert runs["lm_calls"].min() >= 1
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_nothing_is_recorded_that_is_not_asked(replayed, name):
+    _, served = replayed[name]
+    lines = Recording(find_recording(name)).lines()
+    assert {(line["key"], line["occurrence"]) for line in lines} == served
+
+
+def test_a_prompt_that_drifted_is_told_with_what_differs(tmp_path, monkeypatch):
+    from agentlab.planners import structured
+
+    changed = structured.INSTRUCTIONS.replace("as few steps", "as many steps")
+    assert changed != structured.INSTRUCTIONS
+    monkeypatch.setattr(structured, "INSTRUCTIONS", changed)
+    arms = al.grid(planner="structured", lm="recorded")
+    study = al.Study(arms, al.load_suite("quickstart")[:1], fault_rate=0.0, seeds=1,
+                     out=tmp_path / "out", controls=False)  # fmt: skip
+    [row] = study.run(processes=1).to_dict("records")
+    assert not row["success"]
+    assert "quickstart.jsonl" in row["error"]
+    assert "as many steps" in row["error"]
+
+
+def test_a_recorded_model_asks_nobody():
+    model = al.Lab(al.load_suite("quickstart")[0], planner="structured", lm="recorded").model
+    engine = model.bind()
+    assert isinstance(engine, Recorded)
+    assert engine.inner is None
+
+
+def test_the_command_line_takes_the_recordings_own_study(tmp_path, replayed):
+    found = recorded_definition("quickstart", ["recorded"])
+    assert found.strategy == ("retry_then_replan(1)",)
+    assert recorded_definition("travel", ["recorded"]) is None
+    assert recorded_definition("quickstart", ["openai/gpt-4o-mini"]) is None
+    words = ["eval", "quickstart", "--planner", "structured", "--lm", "recorded", "--processes", "1",
+             "--out", str(tmp_path / "out")]  # fmt: skip
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 0, result.output
+    runs = al.Study.open(tmp_path / "out").runs
+    expected = replayed["quickstart"][0].runs
+    expected = expected[expected["planner"] == "structured"]
+    columns = ["scenario", "fault_rate", "success", "replans", "lm_calls", "lm_tokens"]
+    by = ["scenario", "fault_rate"]
+    pd.testing.assert_frame_equal(
+        runs[columns].sort_values(by, ignore_index=True),
+        expected[columns].sort_values(by, ignore_index=True),
+    )
+
+
+def test_the_readme_tells_the_numbers_that_the_recording_gives(replayed):
+    runs = replayed["quickstart"][0].runs
+    text = README.read_text(encoding="utf-8")
+    told = re.findall(r"^\| `(\w+)` \| (0|0\.2) \| (\d+) of (\d+) \| (\d+) \| (\d+) \|$", text, re.M)
+    assert len(told) == 4, "README: a row a planner and rate"
+    for planner, rate, success, of, calls, failures in told:
+        mine = runs[(runs["planner"] == planner) & (runs["fault_rate"] == float(rate))]
+        counted = [mine["success"].sum(), len(mine), mine["lm_calls"].sum(),
+                   mine["parse_failures"].sum()]  # fmt: skip
+        assert counted == list(map(int, (success, of, calls, failures))), (planner, rate)
