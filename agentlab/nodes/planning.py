@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from agentlab.bench import Bench
@@ -11,6 +11,7 @@ from agentlab.decisions import ReplanAction, ReplanRecord, TriggerPoint
 from agentlab.errors import LMError, PlanError, PlanParseError
 from agentlab.nodes.base import node
 from agentlab.planners.base import FULL, INITIAL, REMAINING, PlanRequest
+from agentlab.plans import graph
 from agentlab.plans.references import references
 from agentlab.plans.task_plan import PlanStatus, StepStatus, TaskPlan, TaskStep
 from agentlab.scenario import Goal
@@ -57,7 +58,10 @@ def planning(state: State, lab: Bench) -> State:
         return _no_plan(state, lab, request, made)
     if request.scope == INITIAL:
         return _started(state, lab, made)
-    return _replanned(state, lab, made, request.scope)
+    state = _replanned(state, lab, made, request.scope)
+    record = state.replan_history[-1]
+    span.output = {**span.output, **asdict(graph.diff(record.before, record.after))}
+    return state
 
 
 def _asked(request: PlanRequest, lab: Bench) -> tuple[TaskPlan | PlanError | LMError, list[str]]:
