@@ -73,7 +73,7 @@ def _stalled(state: State, lab: Bench) -> tuple[State, Trigger | None]:
     for step in stuck:
         state, _ = broken(state, lab, step)
     rest = ", ".join(s.step_id for s in plan.steps if not state.settled_well(s))
-    reason = f"nothing runs and nothing can start: {told(state.fresh_events) or rest}"
+    reason = f"{told(state.fresh_events) or rest}; nothing runs and nothing can start"
     return state, Trigger(point=TriggerPoint.STALL, reason=reason)
 
 
