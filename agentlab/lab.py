@@ -156,7 +156,7 @@ class Lab(ToolDoor):
         self.responder: Responder = _mind("responder", responder, self.model)
         self.decider: Decider | None = None if self.model is None else _decider()
         _check_asked(self.planner, self.strategy, self.model)
-        self.executor: Executor = _executor(executor, workers, environment)
+        self.executor: Executor = executor_named(executor, workers, environment)
         self.recorder = Recorder()
         self.journal: Journal = NoJournal()
         self.inbox = Inbox()
@@ -361,8 +361,8 @@ def connected(text: str) -> Model:
     return connect(text, recordings=find_recording)
 
 
-def _executor(name: str | None, workers: int, environment: Environment | None) -> Executor:
-    """Return the executor that a name stands for."""
+def executor_named(name: str | None, workers: int, environment: Environment | None) -> Executor:
+    """Return the executor that a name stands for (None: see ``Lab``)."""
     if name is None:
         name = "threads" if workers > 1 and environment is None else "simulated"
     if name not in ("simulated", "threads"):

@@ -20,7 +20,7 @@ from pydantic import Field
 from agentlab.decisions import ReplanAction, ReplanDecision, ReplanRecord
 from agentlab.errors import RunError, UnknownNameError
 from agentlab.events import REACT, ChangeType, ContextChangeEvent, Severity
-from agentlab.lab import Lab
+from agentlab.lab import Lab, executor_named
 from agentlab.plans.task_plan import TaskPlan, TaskStep
 from agentlab.responders import TemplateResponder
 from agentlab.run import Run
@@ -46,6 +46,8 @@ class LoopConfig(Value):
     """Decide at the end of each phase of the plan."""
     decider: Literal["rules", "lm"] | None = None
     """None: the model where there is one."""
+    executor: Literal["threads", "simulated"] | None = None
+    """None: threads where there is no simulated world, so that no tool keeps the loop waiting."""
 
 
 class PlanningLoopSession:
@@ -143,10 +145,10 @@ class PlanningLoopSession:
 
     @property
     def abandoned(self) -> tuple[str, ...]:
-        """Names of threads that were told to stop and have not: of tools, and of a mind's call."""
-        tools = tuple(getattr(self.run.lab.executor, "abandoned", ()))
+        """What was told to stop and has not: tools, and the session's own thread inside a mind."""
+        tools = (f"{a.tool} of step {a.step_id}" for a in self.run.abandoned if a.ended is None)
         own = self._thread.is_alive() and self._cut_off
-        return (*map(str, tools), *((self._thread.name,) if own else ()))
+        return (*tools, *((self._thread.name,) if own else ()))
 
     def wait(self, timeout: float | None = None) -> State:
         """Wait until it has ended, and return the state it ended with.
@@ -378,6 +380,11 @@ class PlanningLoop:
         config : LoopConfig, optional
         **options
             For ``Run.start``, e.g. ``session_id``, ``store``.
+
+        Raises
+        ------
+        ConfigError
+            A model is to decide and there is none, or threads are to run a simulated world.
         """
         config = config or LoopConfig()
         decider = config.decider or ("rules" if self.lab.model is None else "lm")
@@ -385,8 +392,14 @@ class PlanningLoop:
             config.react_threshold, config.batch_react_size, config.milestones, decider,
             config.max_replans,
         )  # fmt: skip
+        world = self.lab.environment
+        chosen = config.executor or ("threads" if world is None else "simulated")
+        executor = self.lab.executor
+        if executor.wall != (chosen == "threads"):
+            executor = executor_named(chosen, self.lab.workers, world)
+        lab = self.lab.bind(strategy=strategy, executor=executor)
         options = {"session_id": uuid.uuid4().hex[:12], **options}
-        run = resident.start(self.lab.bind(strategy=strategy), goal, handler=handler, **options)
+        run = resident.start(lab, goal, handler=handler, **options)
         session = PlanningLoopSession(run, config, lambda s: self.registry.remove(s.session_id))
         self.registry.register(session)
         session.start()

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import agentlab as al
-from agentlab.errors import PlanEditError, RunError, UnknownNameError
+from agentlab.errors import ConfigError, PlanEditError, RunError, UnknownNameError
 from agentlab.events import EventLog
 from agentlab.planners.base import checked_plan
 from agentlab.planners.fixed import Fixed
@@ -27,7 +27,7 @@ def event(kind="EXTERNAL_SIGNAL", **fields):
 
 
 def ours():
-    return [t for t in threading.enumerate() if t.name.startswith("agentlab-session")]
+    return [t for t in threading.enumerate() if t.name.startswith("agentlab")]
 
 
 @pytest.fixture(autouse=True)
@@ -286,7 +286,8 @@ def test_stop_in_every_status(notes, step, gate, monkeypatch, status):
     state = session.wait(LONG)
     assert session.status == "ABORTED"
     assert session.abandoned == ()
-    assert len(notes.made) - len(made) <= (status == "MONITORING")  # nothing follows from it
+    hands_over = status in ("EXECUTING", "MONITORING")  # one step may have been, before the stop
+    assert len(notes.made) - len(made) <= hands_over
     assert state.final_response is not None
     assert session.replan_count <= 1
 
@@ -355,16 +356,145 @@ def test_leaving_the_loop_stops_what_is_left(notes, step, gate):
     assert session.status == "ABORTED"
 
 
+# ---- tools in threads ----------------------------------------------------------------------------
+
+
+def working(notes, step, *tools, **options):
+    """A loop over a plan of one step for each tool, and a last one after all of them."""
+    plan = [step(t.name, t.name) for t in tools]
+    plan.append(step("last", "note", *range(len(tools))))
+    return al.PlanningLoop(notes.lab(plan, [step("new")], tools=tools, workers=4, **options))
+
+
+def test_a_stop_cancels_a_tool_that_listens(notes, step):
+    told = threading.Event()
+
+    def listen(**arguments):
+        told.set()
+        token = al.cancel_token()
+        while True:
+            token.wait(LONG)
+            token.check()
+
+    loop = working(notes, step, notes.tool("listen", listen))
+    session = loop.start("do it")
+    assert told.wait(LONG)
+    stopped(loop, session)
+    assert session.abandoned == ()
+    assert ours() == []
+    assert session.current_plan.step("listen").status == "interrupted"
+    assert session.current_plan.step("last").status == "pending"
+
+
+def test_a_tool_that_ignores_its_token_is_left_and_listed(notes, step, gate):
+    loop = working(notes, step, notes.tool("deaf", gate))
+    session = loop.start("do it")
+    assert gate.reached.wait(LONG)
+    stopped(loop, session)
+    assert session.abandoned == ("deaf of step deaf",)
+    assert [t.name for t in ours()] == ["agentlab deaf"]
+    state = session.wait(LONG)
+    gate.open.set()
+    for thread in ours():
+        thread.join(5)
+    assert session.abandoned == ()
+    assert session.run.state is state  # its late result is never applied
+    assert "deaf" not in state.results
+    assert session.run.replay().identical
+
+
+def test_an_event_wakes_the_monitor_while_a_tool_works(notes, step, gate):
+    """The decision is made, and the rest replaced, while the tool is under way; it may finish."""
+    loop = working(notes, step, notes.tool("long", gate))
+    with loop:
+        session = loop.start("do it")
+        assert gate.reached.wait(LONG)
+        loop.publish_event(session.session_id, event("NEW_CONSTRAINT", description="hurry"))
+        end = time.monotonic() + LONG
+        while session.replan_count == 0 and time.monotonic() < end:
+            time.sleep(0.01)
+        asked = loop.react(session.session_id)
+        assert asked.result(LONG).action == "CONTINUE"
+        assert [u.step_id for u in session.run.state.under_way] == ["long"]
+        gate.open.set()
+        session.wait(LONG)
+    assert session.status == "COMPLETED"
+    assert sorted(s.step_id for s in session.completed_tasks) == ["long", "new"]
+    assert session.run.replay().identical
+
+
+def test_a_decision_interrupts_a_tool_that_works(notes, step, gate):
+    loop = working(notes, step, notes.tool("long", gate))
+    with loop:
+        session = loop.start("do it")
+        assert gate.reached.wait(LONG)
+        decision = al.ReplanDecision(action="REPLAN_FULL", reasoning="start over")
+        assert loop.execute_replan(session, decision).result(LONG).action == "REPLAN_FULL"
+        session.wait(LONG)
+    assert session.status == "COMPLETED"
+    assert [s.step_id for s in session.completed_tasks] == ["new"]
+    context = session.replan_history[0].before.step("long").interruption_context
+    assert context.reason == "REPLAN_FULL: start over"
+    assert session.abandoned == ("long of step long",)
+
+
+def test_in_threads_a_fork_marks_what_is_under_way_interrupted(notes, step, gate):
+    loop = working(notes, step, notes.tool("long", gate))
+    with loop:
+        session = loop.start("do it")
+        assert gate.reached.wait(LONG)
+        while not session.run.state.under_way:  # until the visit that handed it over has ended
+            time.sleep(0.01)
+        fork = session.run.fork()
+        gate.open.set()
+        fork.finish()
+        session.wait(LONG)
+    assert session.status == "COMPLETED"
+    assert "TASK_INTERRUPTED" in [e.type for e in fork.state.events]
+    assert fork.state.loop_status == "COMPLETED"
+    assert [s.step_id for s in fork.state.completed_tasks] == ["new"]
+
+
+@pytest.mark.parametrize("attempt", range(3))
+def test_a_storm_of_events_while_tools_work_in_threads(notes, step, attempt):
+    nap = notes.tool("nap", lambda **_: time.sleep(0.003) or {})
+    plan = [step(f"s{i}", "nap", *([i - 4] if i > 3 else [])) for i in range(60)]
+    loop = al.PlanningLoop(notes.lab(plan, tools=[nap], workers=4))
+    session = loop.start("do it", config=al.LoopConfig(batch_react_size=10**6))
+
+    def publish(k):
+        told = []
+        for i in range(100):
+            try:
+                loop.publish_event(
+                    session.session_id, event(severity="WARNING", description=f"{k}/{i}")
+                )
+            except (RunError, UnknownNameError):
+                break
+            told.append(f"{k}/{i}")
+            time.sleep(0.001)
+        return told
+
+    with ThreadPoolExecutor(16) as pool:
+        told = Counter(d for made in pool.map(publish, range(16)) for d in made)
+    state = session.wait(LONG)
+    assert session.status == "COMPLETED"
+    assert Counter(e.description for e in state.events if e.type == "EXTERNAL_SIGNAL") == told
+    assert len(notes.made) == 60
+    assert session.run.replay().identical
+
+
 # ---- from outside --------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def held(notes, step, gate):
-    """A session whose first step waits; its plan has two more."""
+    """A session whose first step waits, and its visit with it; its plan has two more."""
     lab = notes.lab([step("a", "hold"), step("b", "note", "a"), step("c", "note", "b")],
                     [step("d")], tools=[notes.tool("hold", gate)])  # fmt: skip
     with al.PlanningLoop(lab) as loop:
-        session = loop.start("do it", config=al.LoopConfig(milestones=False))
+        config = al.LoopConfig(milestones=False, executor="simulated")
+        session = loop.start("do it", config=config)
         assert gate.reached.wait(LONG)
         yield loop, session, gate
 
@@ -474,14 +604,23 @@ def test_names_of_sessions(held):
     session.wait(LONG)
 
 
-def test_the_configuration_is_the_strategy(notes, step):
-    loop = al.PlanningLoop(notes.lab([step("a")]))
+def test_the_configuration_is_strategy_and_executor(notes, step, chain):
+    loop = al.PlanningLoop(notes.lab([step("a")], workers=1))
     config = al.LoopConfig(max_replans=1, react_threshold="INFO", batch_react_size=2)
     session = loop.start("do it", config=config, session_id="S")
     session.wait(LONG)
     assert session.session_id == "S"
     name = "event_driven(threshold='INFO', batch=2, replans=1)"
     assert session.run.lab.strategy.name == name
+    assert session.run.lab.executor.wall
+    simulated = loop.start("do it", config=al.LoopConfig(executor="simulated"))
+    simulated.wait(LONG)
+    assert not simulated.run.lab.executor.wall
+    world = al.PlanningLoop(al.Lab(chain())).start()
+    assert world.wait(LONG).task_plan.status == "completed"
+    assert not world.run.lab.executor.wall
+    with pytest.raises(ConfigError, match="threads"):
+        al.PlanningLoop(al.Lab(chain())).start(config=al.LoopConfig(executor="threads"))
     with pytest.raises(ValueError, match="greater than or equal to 1"):
         al.LoopConfig(batch_react_size=0)
 
