@@ -29,7 +29,7 @@ _HOME = {
     "Inspector": "widgets.inspector",
     "Lab": "lab",
     "Permissions": "tools.tool",
-    "LoopConfig": "planning_loop",
+    "LoopConfig": "sessions",
     "PlanningLoop": "planning_loop",
     "ReplanDecision": "decisions",
     "Run": "run",
@@ -70,7 +70,6 @@ if TYPE_CHECKING:
     from agentlab.events import ContextChangeEvent as ContextChangeEvent
     from agentlab.lab import Lab as Lab
     from agentlab.nodes.base import node as node
-    from agentlab.planning_loop import LoopConfig as LoopConfig
     from agentlab.planning_loop import PlanningLoop as PlanningLoop
     from agentlab.plans.task_plan import TaskPlan as TaskPlan
     from agentlab.plans.task_plan import TaskStep as TaskStep
@@ -80,6 +79,7 @@ if TYPE_CHECKING:
     from agentlab.scenario import Scenario as Scenario
     from agentlab.scenario import Suite as Suite
     from agentlab.scenario import TargetedFault as TargetedFault
+    from agentlab.sessions import LoopConfig as LoopConfig
     from agentlab.state import State as State
     from agentlab.strategies import Budget as Budget
     from agentlab.strategies import Strategy as Strategy

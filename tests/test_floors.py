@@ -61,7 +61,7 @@ HOUSE = {
         visits run workflow
         workflows.autonomous workflows.resident workflows
         kept
-        planning_loop
+        sessions planning_loop
     """,
     "6 study": """
         study.stats study.metrics study.compare study.grid study.controls study.cells

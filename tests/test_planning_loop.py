@@ -15,7 +15,7 @@ from agentlab.errors import ConfigError, PlanEditError, RunError, UnknownNameErr
 from agentlab.events import EventLog
 from agentlab.planners.base import checked_plan
 from agentlab.planners.fixed import Fixed
-from agentlab.planning_loop import PlanningLoopRegistry
+from agentlab.sessions import PlanningLoopRegistry
 from agentlab.state import LoopStatus
 from agentlab.strategies.presets import event_driven
 
