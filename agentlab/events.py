@@ -54,6 +54,9 @@ SEVERITY = {
 """Default severity of each type; the publisher may say otherwise."""
 
 
+OUTSIDE = (ChangeType.NEW_CONSTRAINT, ChangeType.EXTERNAL_SIGNAL)
+"""Types that execution itself never publishes."""
+
 REACT = "react"
 """Key of the payload by which somebody asks for a decision, whatever the event's severity."""
 

@@ -5,6 +5,7 @@ What a session is: see ``agentlab.sessions``.
 
 from __future__ import annotations
 
+import time
 import uuid
 from concurrent.futures import Future
 from typing import Any
@@ -13,7 +14,12 @@ from agentlab.decisions import ReplanDecision
 from agentlab.errors import UnknownNameError
 from agentlab.events import ContextChangeEvent
 from agentlab.lab import Lab, executor_named
-from agentlab.sessions import LoopConfig, PlanningLoopRegistry, PlanningLoopSession
+from agentlab.sessions import (
+    STOP_SECONDS,
+    LoopConfig,
+    PlanningLoopRegistry,
+    PlanningLoopSession,
+)
 from agentlab.strategies.presets import event_driven
 from agentlab.workflows.resident import resident
 
@@ -139,5 +145,10 @@ class PlanningLoop:
         return self
 
     def __exit__(self, *raised: object) -> None:
-        for session in self.registry.active_sessions:
-            self.stop(session.session_id)
+        left = self.registry.active_sessions
+        for session in left:
+            session.ask_to_stop()
+        end = time.monotonic() + STOP_SECONDS
+        for session in left:
+            session.stop(max(0.0, end - time.monotonic()))
+            self.registry.remove(session.session_id)

@@ -30,8 +30,6 @@ from agentlab.values import Value
 STOP_SECONDS = 0.8
 """How long ``stop`` waits for the visit under way."""
 
-_ENDED = (LoopStatus.COMPLETED, LoopStatus.ABORTED)
-
 
 class LoopConfig(Value):
     """When a session decides, and how often it may replan."""
@@ -82,9 +80,9 @@ class PlanningLoopSession:
     @property
     def status(self) -> LoopStatus:
         """What it is about to do, or how it ended."""
-        status = self.run.state.loop_status
-        broken = self.error is not None or self._cut_off
-        return LoopStatus.ABORTED if broken and status not in _ENDED else status
+        if self.error is not None or self._cut_off:
+            return LoopStatus.ABORTED
+        return self.run.state.loop_status
 
     @property
     def original_goal(self) -> str:
@@ -211,17 +209,21 @@ class PlanningLoopSession:
         self.run.lab.executor.notify()
         return future
 
-    def stop(self) -> None:
+    def stop(self, seconds: float = STOP_SECONDS) -> None:
         """End it: what is under way is cancelled, and the user is told why.
 
-        Returns within a second. A planner, decider or responder that is being asked cannot be
+        Returns when it has ended, or after so many seconds. A planner, decider or responder that is being asked cannot be
         cut short: its thread is in ``abandoned`` until it returns, and nothing follows from what
         it says.
         """
+        self.ask_to_stop()
+        if threading.current_thread() is not self._thread:
+            self._cut_off |= not self._ended.wait(seconds)
+
+    def ask_to_stop(self) -> None:
+        """Tell it to end, and wait for nothing."""
         self._stopping.set()
         self.run.lab.executor.notify()
-        if threading.current_thread() is not self._thread:
-            self._cut_off = not self._ended.wait(STOP_SECONDS)
 
     # ---- its own thread --------------------------------------------------------------------
 

@@ -311,6 +311,8 @@ def test_stop_while_the_response_is_written(notes, step, gate):
     stopped(loop, session)
     gate.open.set()
     session.wait(LONG)
+    session.stop()
+    assert session.status == "ABORTED"  # as it was when it was left
 
 
 def test_stop_from_the_session_s_own_thread(notes, step):
@@ -350,10 +352,14 @@ def test_a_stop_tells_the_user_by_template_and_cancels(notes, step, gate):
 
 
 def test_leaving_the_loop_stops_what_is_left(notes, step, gate):
-    with al.PlanningLoop(notes.lab([step("a", "hold")], tools=[notes.tool("hold", gate)])) as loop:
-        session = loop.start("do it")
+    before = 0.0
+    with al.PlanningLoop(notes.lab(planner=Gated(gate, Fixed([step("a")])))) as loop:
+        sessions = [loop.start("do it") for _ in range(20)]
         assert gate.reached.wait(LONG)
-    assert session.status == "ABORTED"
+        before = time.perf_counter()
+    assert time.perf_counter() - before < 2
+    assert {s.status for s in sessions} == {LoopStatus.ABORTED}
+    assert loop.registry.active_sessions == ()
 
 
 # ---- tools in threads ----------------------------------------------------------------------------

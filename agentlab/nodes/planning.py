@@ -9,6 +9,7 @@ from agentlab.bench import Bench
 from agentlab.calls import call_text
 from agentlab.decisions import ReplanAction, ReplanRecord, TriggerPoint
 from agentlab.errors import LMError, PlanError, PlanParseError
+from agentlab.events import OUTSIDE
 from agentlab.nodes.base import node
 from agentlab.planners.base import FULL, INITIAL, REMAINING, PlanRequest
 from agentlab.plans import graph
@@ -235,11 +236,12 @@ def _guarded(state: State, lab: Bench) -> State:
     """Abort when replanning has led to the same plan in the same situation before.
 
     The plan's ids are ignored; failures count, so a plan that is tried once more after another
-    failure is progress of a kind.
+    failure is progress of a kind. So is a plan made after somebody said something new.
     """
     assert state.task_plan is not None
     failures = [[f.tool, f.arguments, f.code, f.count] for f in state.failures]
-    signature = digest([state.task_plan.signature(), state.belief, failures])
+    news = sum(e.type in OUTSIDE for e in state.events)
+    signature = digest([state.task_plan.signature(), state.belief, failures, news])
     times = state.guard.get(signature, 0) + 1
     plan = state.task_plan
     state = state.replace(guard=state.guard.set(signature, times))

@@ -438,6 +438,19 @@ def test_a_critical_event_outranks_the_end_and_a_milestone_does_not(notes, begin
         assert [s.step_id for s in back.plan.steps] == expected
 
 
+def test_somebody_who_insists_does_not_make_it_a_run_without_progress(chain):
+    """The same plan in the same situation: but there was something new each time."""
+    run = resident.start(al.Lab(chain(3), strategy="event_driven(replans=9)"))
+    for _ in range(5):
+        run.run_until("monitor")
+        run.publish(event(description="again"))
+        run.run_until("react")
+    run.finish()
+    assert run.state.replan_count == 5
+    assert run.state.loop_status == "COMPLETED"
+    assert run.verdict.success
+
+
 def test_what_comes_too_late_is_kept_and_then_refused(begin, step):
     run = begin([step("a")])
     run.run_until("final_response")
