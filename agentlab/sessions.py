@@ -212,9 +212,9 @@ class PlanningLoopSession:
     def stop(self, seconds: float = STOP_SECONDS) -> None:
         """End it: what is under way is cancelled, and the user is told why.
 
-        Returns when it has ended, or after so many seconds. A planner, decider or responder that is being asked cannot be
-        cut short: its thread is in ``abandoned`` until it returns, and nothing follows from what
-        it says.
+        Returns when it has ended, or after so many seconds. A planner, decider or responder that
+        is being asked cannot be cut short: its thread is in ``abandoned`` until it returns, and
+        nothing follows from what it says.
         """
         self.ask_to_stop()
         if threading.current_thread() is not self._thread:
