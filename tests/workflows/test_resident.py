@@ -283,6 +283,12 @@ def test_warnings_gather_to_a_batch(finish, step):
     assert never.state.loop_status == "COMPLETED"
 
 
+def test_the_end_outranks_a_batch(finish, step):
+    bad = [step(f"s{i}", "broken", skippable=True) for i in range(3)]
+    run = finish(bad)
+    assert (triggers(run), run.state.loop_status) == ([], "COMPLETED")
+
+
 def test_a_threshold_says_what_counts(finish, begin, step):
     for threshold, expected in (("INFO", 1), ("WARNING", 0)):
         strategy = f"event_driven(threshold={threshold!r}, batch=2, milestones=False)"
@@ -361,6 +367,31 @@ def test_replan_remaining_interrupts_what_it_names(notes, begin, step):
     assert run.state.loop_status == "COMPLETED"
 
 
+def test_what_a_decision_interrupts_makes_no_batch(notes, begin, step):
+    tools = [notes.tool("slow", seconds=50.0)]
+    plans = [[step(f"s{i}", "slow") for i in range(4)], [step("a"), step("b", "note", "a")]]
+    run = begin(*plans, tools=tools, workers=4, strategy="event_driven(milestones=False)")
+    run.run_until("monitor")
+    run.edit(forced_decision=al.ReplanDecision(action="REPLAN_FULL"), next_action=REFLECT)
+    run.finish()
+    assert [e.type for e in run.state.events if e.severity == "WARNING"] == ["TASK_INTERRUPTED"] * 4
+    assert triggers(run) == [(None, "REPLAN_FULL")]
+    assert run.state.loop_status == "COMPLETED"
+
+
+def test_a_step_that_is_tried_again_is_not_accepted_any_more(begin, step):
+    answers = Answers("CONTINUE", "ABORT")
+    run = begin([step("a", "broken"), step("b", "note"), step("c", "note", "b")],
+                strategy=answers.strategy())  # fmt: skip
+    run.run_until(lambda s: s.accepted == ("a",))
+    run.edit(forced_decision=al.ReplanDecision(action="RETRY", step_id="a"), next_action=REFLECT)
+    run.step()
+    assert run.state.accepted == ()
+    run.finish()
+    assert len(answers.asked) == 2  # about its first and its second failure
+    assert run.state.loop_status == "ABORTED"
+
+
 def test_steps_that_stay_are_told_to_the_planner(notes, begin, step):
     planner = Remembering([step("a"), step("b"), step("c")], [step("d")])
     run = begin(planner=planner)
@@ -424,6 +455,27 @@ def test_a_published_event_is_decided_about_before_more_is_done(notes, begin, st
     assert [s.step_id for s in run.plan.steps] == ["a", "c"]  # it was under way
     assert run.replay().identical
     assert run.replay().served == 3  # two tools, one contact with the inbox
+
+
+def test_to_hear_something_is_not_to_end_a_step(begin, step):
+    """A strategy that asks after every step is not asked after an event."""
+    run = begin([step("a"), step("b")], strategy="retry(1)")
+    run.run_until("monitor")
+    run.step()
+    asked = []
+    kept = type(run.lab.strategy).triggered
+
+    def triggered(strategy, point, state, step_id=None):
+        asked.append((point, step_id))
+        return kept(strategy, point, state, step_id)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(run.lab.strategy), "triggered", triggered)
+        run.publish(event())
+        run.step()
+        assert asked == []
+        run.step()
+        assert asked == [("after_step", "b")]
 
 
 def test_a_critical_event_outranks_the_end_and_a_milestone_does_not(notes, begin, step):
