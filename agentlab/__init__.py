@@ -4,7 +4,8 @@ A run is a fold of nodes over an immutable state, and a world is a value inside 
 be stepped, forked, replayed and compared.
 
 Start here: ``load_suite`` gives scenarios, ``Lab`` holds everything a run works with,
-``autonomous.start(lab)`` gives a ``Run``; ``grid`` and ``Study`` compare arms, ``plots`` draws what
+``autonomous.start(lab)`` gives a ``Run``; ``resident`` is the workflow that hears of events, and
+``PlanningLoop`` keeps sessions of it. ``grid`` and ``Study`` compare arms, ``plots`` draws what
 came out. ``tool`` makes a tool of a function. Names of planners, strategies, workflows and
 environments are looked up in their registries; ``register_environment`` and ``check_environment``
 are for worlds of your own. Everything is imported when it is first used.
@@ -21,12 +22,15 @@ _HOME = {
     "AgentConfig": "config",
     "AgentLabError": "errors",
     "Budget": "strategies",
+    "ContextChangeEvent": "events",
     "Environment": "environments.base",
     "FaultPlan": "scenario",
     "Goal": "scenario",
     "Inspector": "widgets.inspector",
     "Lab": "lab",
     "Permissions": "tools.tool",
+    "LoopConfig": "sessions",
+    "PlanningLoop": "planning_loop",
     "ReplanDecision": "decisions",
     "Run": "run",
     "Scenario": "scenario",
@@ -46,6 +50,7 @@ _HOME = {
     "load_suite": "datasets",
     "node": "nodes.base",
     "register_environment": "environments",
+    "resident": "workflows.resident",
     "tool": "tools.tool",
 }
 _MODULES = ("plots", "report")
@@ -62,8 +67,10 @@ if TYPE_CHECKING:
     from agentlab.environments.base import Environment as Environment
     from agentlab.environments.base import check_environment as check_environment
     from agentlab.errors import AgentLabError as AgentLabError
+    from agentlab.events import ContextChangeEvent as ContextChangeEvent
     from agentlab.lab import Lab as Lab
     from agentlab.nodes.base import node as node
+    from agentlab.planning_loop import PlanningLoop as PlanningLoop
     from agentlab.plans.task_plan import TaskPlan as TaskPlan
     from agentlab.plans.task_plan import TaskStep as TaskStep
     from agentlab.run import Run as Run
@@ -72,6 +79,7 @@ if TYPE_CHECKING:
     from agentlab.scenario import Scenario as Scenario
     from agentlab.scenario import Suite as Suite
     from agentlab.scenario import TargetedFault as TargetedFault
+    from agentlab.sessions import LoopConfig as LoopConfig
     from agentlab.state import State as State
     from agentlab.strategies import Budget as Budget
     from agentlab.strategies import Strategy as Strategy
@@ -84,6 +92,7 @@ if TYPE_CHECKING:
     from agentlab.widgets.inspector import Inspector as Inspector
     from agentlab.workflow import Workflow as Workflow
     from agentlab.workflows.autonomous import autonomous as autonomous
+    from agentlab.workflows.resident import resident as resident
 
 
 def __getattr__(name: str) -> Any:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from agentlab.calls import ToolError
     from agentlab.environments.base import Environment
     from agentlab.executor import Executor
+    from agentlab.inbox import Inbox
     from agentlab.lm import Model
     from agentlab.planners.base import Planner
     from agentlab.reflectors import Reflector
@@ -95,6 +96,10 @@ class Bench(Protocol):
     @property
     def journal(self) -> Journal:
         """Where contacts with the outside are written down."""
+
+    @property
+    def inbox(self) -> Inbox:
+        """Where other threads put events."""
 
     def bind(self, **changes: Any) -> Bench:
         """Return a bench that shares everything but the named attributes."""

@@ -118,6 +118,9 @@ def evaluate(
     strategy: Annotated[
         list[str] | None, typer.Option(help="A replan strategy, e.g. 'retry(2)'; give several.")
     ] = None,
+    workflow: Annotated[
+        str | None, typer.Option(help="How plans are gone about: autonomous,resident [autonomous].")
+    ] = None,
     fault_rate: Annotated[
         str | None, typer.Option(help="Probabilities that a call meets a fault: 0,0.1,0.3")
     ] = None,
@@ -173,6 +176,7 @@ def evaluate(
     definition = _definition(suite, lm or ()).replace(
         planner=tuple(dict.fromkeys(planner)) if planner else None,
         strategy=tuple(dict.fromkeys(strategy)) if strategy else None,
+        workflow=tuple(dict.fromkeys(workflow.split(","))) if workflow else None,
         fault_rate=None if fault_rate is None else parse_rates(fault_rate),
         seeds=seeds,
         faults=faults,

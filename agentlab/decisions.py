@@ -7,7 +7,9 @@ from typing import Any
 
 from pydantic import Field
 
-from agentlab.plans.task_plan import TaskPlan
+from agentlab.errors import PlanEditError
+from agentlab.events import ContextChangeEvent
+from agentlab.plans.task_plan import StepStatus, TaskPlan
 from agentlab.values import Value
 
 
@@ -41,6 +43,8 @@ class TriggerPoint(StrEnum):
     AFTER_STEP = "after_step"
     EVENT = "event"
     PHASE_END = "phase_end"
+    STALL = "stall"
+    """Nothing runs and nothing can start."""
     PLAN_END = "plan_end"
     PLANNING_FAILED = "planning_failed"
 
@@ -85,6 +89,27 @@ class ReplanDecision(Value):
     """The budget that turned this decision into what it is; None: none did."""
     reflection: ReflectionResult | None = None
     """What the reflector said; None: it was not asked."""
+    events: tuple[ContextChangeEvent, ...] = ()
+    """What had happened since the decision before."""
+
+    def checked(self, plan: TaskPlan | None) -> ReplanDecision:
+        """Return the decision; refuse one that cancels what is completed or does not exist.
+
+        Raises
+        ------
+        PlanEditError
+        """
+        steps = plan.steps if plan is not None else ()
+        for index in self.steps_to_cancel:
+            if not 0 <= index < len(steps):
+                raise PlanEditError(
+                    f"step {index} cannot be cancelled: steps are 0 ... {len(steps) - 1}"
+                )
+            if steps[index].status is StepStatus.COMPLETED:
+                raise PlanEditError(
+                    f"step {index} ({steps[index].step_id}) is completed and cannot be cancelled"
+                )
+        return self
 
 
 class ReplanRecord(Value):
@@ -96,3 +121,8 @@ class ReplanRecord(Value):
     decision: ReplanDecision
     before: TaskPlan
     after: TaskPlan
+
+    @property
+    def events(self) -> tuple[ContextChangeEvent, ...]:
+        """What led to it."""
+        return self.decision.events

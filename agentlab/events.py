@@ -24,6 +24,11 @@ class Severity(StrEnum):
     WARNING = "WARNING"
     CRITICAL = "CRITICAL"
 
+    def reaches(self, threshold: Severity) -> bool:
+        """Say whether it is at least ``threshold``."""
+        order = list(Severity)
+        return order.index(self) >= order.index(threshold)
+
 
 class ChangeType(StrEnum):
     """What changed."""
@@ -49,6 +54,17 @@ SEVERITY = {
 """Default severity of each type; the publisher may say otherwise."""
 
 
+OUTSIDE = (ChangeType.NEW_CONSTRAINT, ChangeType.EXTERNAL_SIGNAL)
+"""Types that execution itself never publishes."""
+
+REACT = "react"
+"""Key of the payload by which somebody asks for a decision, whatever the event's severity."""
+
+
+def _severity(known: dict[str, Any]) -> Severity:
+    return SEVERITY.get(known.get("type"), Severity.WARNING)  # type: ignore[arg-type]
+
+
 class ContextChangeEvent(Value):
     """Something that changes a run's situation."""
 
@@ -57,7 +73,8 @@ class ContextChangeEvent(Value):
     task_id: str | None = None
     """Step id."""
     type: ChangeType
-    severity: Severity
+    severity: Severity = Field(default_factory=lambda known: _severity(known))
+    """Default: the type's own (``SEVERITY``)."""
     description: str = ""
     payload: Document = {}
     occurred_at: float = 0.0

@@ -16,6 +16,7 @@ from agentlab.bench import Bench
 from agentlab.errors import ReferenceError_, ReplayError, suggest
 from agentlab.events import SEVERITY, ChangeType, ContextChangeEvent, Severity
 from agentlab.faults import advance
+from agentlab.inbox import published
 from agentlab.plans import graph
 from agentlab.plans.references import compile_path, resolve
 from agentlab.plans.task_plan import InterruptionContext, PlanStatus, StepStatus, TaskStep
@@ -255,17 +256,12 @@ def settle(
     }
     if outcome.error is None:
         updates["results"] = state.results.set(step_id, outcome.result)
-    event = _published(state, bench, step, outcome)
-    if event is not None:
-        updates["events"] = state.events.append(event)
-        bench.recorder.mark(
-            "event", event.type, visit=state.visit, step_id=step_id, now=state.now,
-            output={"severity": event.severity.value, "description": event.description},
-        )  # fmt: skip
-    return state.replace(**updates)
+    event = _event(state, bench, step, outcome)
+    state = state.replace(**updates)
+    return state if event is None else published(state, bench, event)
 
 
-def _published(
+def _event(
     state: State, bench: Bench, step: TaskStep, outcome: StepOutcome
 ) -> ContextChangeEvent | None:
     if outcome.interrupted:

@@ -25,6 +25,7 @@ from agentlab.environments.base import Environment, Evidence, Verdict
 from agentlab.errors import ConfigError, UnknownNameError
 from agentlab.executor import Executor, SimulatedExecutor
 from agentlab.faults import advance
+from agentlab.inbox import Inbox
 from agentlab.lm import Model
 from agentlab.planners import get_planner
 from agentlab.planners.base import Planner
@@ -136,6 +137,8 @@ class Lab(ToolDoor):
         if planner is None:
             asks = environment is None and self.model is not None
             planner = (config and config.planner) or ("structured" if asks else "search")
+        self.strategy_named = bool(strategy or (config and config.strategy))
+        """False: a workflow that has a usual strategy of its own takes that."""
         if strategy is None:
             strategy = (config and config.strategy) or "reflect_on_total_failure"
         self.planner = get_planner(planner) if isinstance(planner, str) else planner
@@ -153,9 +156,10 @@ class Lab(ToolDoor):
         self.responder: Responder = _mind("responder", responder, self.model)
         self.decider: Decider | None = None if self.model is None else _decider()
         _check_asked(self.planner, self.strategy, self.model)
-        self.executor: Executor = _executor(executor, workers, environment)
+        self.executor: Executor = executor_named(executor, workers, environment)
         self.recorder = Recorder()
         self.journal: Journal = NoJournal()
+        self.inbox = Inbox()
         self.ancestors: tuple[str, ...] = ()
         self._complained: set[str] = set()
         self.__dict__["_sealed"] = True
@@ -179,6 +183,7 @@ class Lab(ToolDoor):
         for name, get in (("planner", get_planner), ("strategy", get_strategy)):
             if isinstance(changes.get(name), str):
                 changes[name] = get(changes[name])
+        changes["strategy_named"] = self.strategy_named or "strategy" in changes
         bound = object.__new__(Lab)
         bound.__dict__.update(self.__dict__)
         bound.__dict__.update(changes)
@@ -356,8 +361,8 @@ def connected(text: str) -> Model:
     return connect(text, recordings=find_recording)
 
 
-def _executor(name: str | None, workers: int, environment: Environment | None) -> Executor:
-    """Return the executor that a name stands for."""
+def executor_named(name: str | None, workers: int, environment: Environment | None) -> Executor:
+    """Return the executor that a name stands for (None: see ``Lab``)."""
     if name is None:
         name = "threads" if workers > 1 and environment is None else "simulated"
     if name not in ("simulated", "threads"):

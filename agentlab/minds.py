@@ -13,8 +13,15 @@ from typing import Any
 from pydantic import ValidationError
 
 from agentlab.bench import Bench
-from agentlab.decisions import ReflectionResult, ReplanAction, ReplanDecision, Trigger
-from agentlab.errors import LMError
+from agentlab.decisions import (
+    ReflectionResult,
+    ReplanAction,
+    ReplanDecision,
+    Trigger,
+    TriggerPoint,
+)
+from agentlab.errors import LMError, PlanEditError
+from agentlab.events import REACT, ContextChangeEvent
 from agentlab.lm import lm_errors
 from agentlab.lm.adapters import (
     DocumentAdapter,
@@ -29,11 +36,13 @@ from agentlab.reflectors import RuleReflector
 from agentlab.responders import REASONS, TemplateResponder
 from agentlab.schemas import object_schema
 from agentlab.state import State
+from agentlab.strategies.triggers import told
 from agentlab.values import Json, canonical, explain
 
 dspy: Any = load_dspy()
 
 TEXT = {"type": "string", "maxLength": 400}
+SHARE = {"type": "number", "minimum": 0, "maximum": 1}
 LIST = {"type": "array", "maxItems": 4, "items": {"type": "string", "maxLength": 200}}
 
 
@@ -93,7 +102,7 @@ def asked_twice(
             with lm_errors():
                 reply = program(**inputs)
             return read(getattr(reply, name))
-        except (ValidationError, ParseError) as e:
+        except (ValidationError, ParseError, PlanEditError) as e:
             problem = explain(e) if isinstance(e, ValidationError) else parse_problem(e)
             inputs["mind"] = f"{mind}\nYour reply before could not be used: {problem}".strip()
         except LMError as e:
@@ -146,23 +155,73 @@ class LMResponder:
 
 
 class LMDecider:
-    """Decides what to do with a plan that met trouble; gives no decision where no reply comes."""
+    """Decides what to do with a plan that met trouble; gives no decision where no reply comes.
+
+    About events it is asked with the situation report, and may name the steps to cancel.
+    """
 
     def __init__(self) -> None:
         schema = object_schema(
             action={"enum": [a.value for a in ReplanAction]}, reasoning=TEXT,
-            newContextHints=LIST, confidence={"type": "number", "minimum": 0, "maximum": 1},
+            newContextHints=LIST, confidence=SHARE,
         )  # fmt: skip
         self.program = DocumentProgram("decision", schema, DECIDE, SITUATION)
+        loop = _closed(
+            action={"enum": [a.value for a in ReplanAction if a is not ReplanAction.RETRY]},
+            reasoning=TEXT,
+            stepsToCancel={"type": "array", "items": {"type": "integer", "minimum": 0}},
+            newContextHints=LIST, confidence=SHARE,
+        )  # fmt: skip
+        self.supervise = DocumentProgram("decision", loop, SUPERVISE, REPORT)
 
     def decide(self, trigger: Trigger, state: State, bench: Bench) -> ReplanDecision | str:
         """Return the model's decision, or why there is none."""
+        if trigger.point in (TriggerPoint.EVENT, TriggerPoint.PHASE_END, TriggerPoint.STALL):
+            return self._supervised(trigger, state)
         asked = situation(state)
         asked["mind"] = f"What happened: {trigger.reason}\n{asked['mind']}"
         found = asked_twice(self.program, "decision", ReplanDecision.model_validate, **asked)
         if isinstance(found, ReplanDecision):
             return found.replace(step_id=trigger.step_id)
         return str(found)
+
+    def _supervised(self, trigger: Trigger, state: State) -> ReplanDecision | str:
+        def read(document: Json) -> ReplanDecision:
+            made = ReplanDecision.model_validate(document).checked(state.task_plan)
+            if made.action is ReplanAction.RETRY:
+                raise PlanEditError("field action: RETRY is none of those to choose from")
+            return made
+
+        found = asked_twice(self.supervise, "decision", read, **situation_report(trigger, state))
+        return found if isinstance(found, ReplanDecision) else str(found)
+
+
+def situation_report(trigger: Trigger, state: State) -> dict[str, str]:
+    """Return what a decision about events is made from, as the inputs of a prompt."""
+    plan = state.task_plan
+    steps = plan.steps if plan is not None else ()
+    finished, remaining = [], []
+    for s in steps:
+        line = f"- {s.step_index}: {s.step_id} ({s.label}) {s.status}"
+        if s.status is StepStatus.COMPLETED:
+            finished.append(f"{line}, gave {canonical(s.result)[:400]}")
+        else:
+            remaining.append(f"{line}: {s.error}" if s.error else line)
+    changes = [f"- {e.severity} {told([e])}{_payload(e)}" for e in state.fresh_events]
+    mind = f"Replans left: {max(0, state.max_loops - state.loop_count)}."
+    if trigger.point is TriggerPoint.STALL:
+        mind += " Nothing runs and nothing can start: to CONTINUE would end in ABORT."
+    none = "(none)"
+    return {
+        "goal": state.goal, "finished": "\n".join(finished) or none,
+        "changes": "\n".join(changes) or none, "remaining": "\n".join(remaining) or none,
+        "mind": mind,
+    }  # fmt: skip
+
+
+def _payload(event: ContextChangeEvent) -> str:
+    shown = {k: v for k, v in event.payload.items() if k != REACT}
+    return f" {canonical(shown)[:400]}" if shown else ""
 
 
 def situation(state: State) -> dict[str, str]:
@@ -231,4 +290,25 @@ A plan under way met trouble. Decide how to go on.
 - ABORT: stop; only where the goal is out of reach.
 
 `reasoning` says why in a sentence; `newContextHints` is what a new plan should mind.
+"""
+
+REPORT = {
+    "goal": "what the user wants",
+    "finished": "the steps that are completed, by index, and what each gave",
+    "changes": "what happened since the last decision",
+    "remaining": "the other steps of the plan, by index, and where each stands",
+    "mind": "what else to mind",
+}
+
+SUPERVISE = """\
+You watch over a plan while it is carried out. Something happened; decide how to go on.
+
+- CONTINUE: go on with the plan as it is. Steps that failed are taken as they are.
+- REPLAN_REMAINING: keep what is completed and plan the rest anew.
+- REPLAN_FULL: cancel everything and plan anew; only where what is completed is of no use any more.
+- ABORT: stop; only where the goal is out of reach.
+
+`reasoning` says why in a sentence. `stepsToCancel` are the indices of the remaining steps that
+REPLAN_REMAINING takes out, never of completed ones; empty means all of them. `newContextHints` is
+what a new plan should mind. `confidence` is how sure you are, 0 to 1.
 """

@@ -22,6 +22,8 @@ from agentlab.errors import (
     RunError,
     UnknownNameError,
 )
+from agentlab.events import ContextChangeEvent
+from agentlab.inbox import Inbox
 from agentlab.lab import Lab
 from agentlab.nodes.base import END
 from agentlab.plans.task_plan import TaskPlan, ordered
@@ -58,9 +60,11 @@ class Run:
         self.workflow = workflow
         self.recorder = Recorder()
         self.journal: Journal = journal if journal is not None else MemoryJournal()
+        self.inbox = Inbox()
         self.lab = lab.bind(
-            recorder=self.recorder, journal=self.journal, executor=lab.executor.for_run()
-        )
+            recorder=self.recorder, journal=self.journal, inbox=self.inbox,
+            executor=lab.executor.for_run(),
+        )  # fmt: skip
         self.states = states
         self.visited = visited
         self.lineage = lineage
@@ -108,6 +112,8 @@ class Run:
         """
         if handler is not None:
             lab = lab.bind(handler=handler)
+        if workflow.strategy is not None and not lab.strategy_named:
+            lab = lab.bind(strategy=workflow.strategy(lab))
         if user_id or session_id:
             fields |= {"user_id": user_id, "session_id": session_id}
         first = lab.initial_state(user_input, **fields)
@@ -153,6 +159,8 @@ class Run:
             workflow = import_module("agentlab.workflows").get_workflow(found.workflow)
         if handler is not None:
             lab = lab.bind(handler=handler)
+        if workflow.strategy is not None and not lab.strategy_named:
+            lab = lab.bind(strategy=workflow.strategy(lab))
         run = cls(
             workflow, lab, found.states, found.visited, journal=found.journal,
             run_id=found.run, store=kept,
@@ -239,6 +247,7 @@ class Run:
                 return self._append(name, before, after, mark)
             except BaseException:
                 del self.recorder.spans[mark:]
+                self.inbox.reopen()
                 raise
 
     def _append(self, name: str, before: State, after: State, mark: int) -> Visit:
@@ -314,6 +323,32 @@ class Run:
         """Stop ``finish``, ``iterate`` or ``run_until`` after this node; any thread may call it."""
         self._pause.set()
 
+    def publish(self, event: ContextChangeEvent) -> None:
+        """Let the run know that something happened; any thread may call it.
+
+        The node that watches execution hears of it at its next visit, or at once where it waits.
+
+        Parameters
+        ----------
+        event : ContextChangeEvent
+            Without a session it becomes this run's, without a time it happened now.
+
+        Raises
+        ------
+        RunError
+            The run has ended, or the event belongs to another session.
+        """
+        state = self.state
+        if event.session_id not in ("", state.session_id):
+            raise RunError(
+                f"the event is of session {event.session_id!r}, this is {state.session_id!r}"
+            )
+        if self.finished:
+            raise RunError(f"the run has ended; nobody hears of {event.type} any more")
+        at = event.occurred_at or state.now
+        self.inbox.put(event.replace(session_id=state.session_id, occurred_at=at))
+        self.lab.executor.notify()
+
     # ---- changing what is ------------------------------------------------------------------
 
     def edit(self, plan: TaskPlan | None = None, **fields: Any) -> State:
@@ -371,6 +406,7 @@ class Run:
             del self.states[at + 1 :]
             del self.visited[at:]
             self._edits = {k: v for k, v in self._edits.items() if k <= at}
+            self.inbox.reopen()
             if self.lab.executor.wall:
                 self.lab.executor.close()
                 self._abandoned += self.lab.executor.abandoned

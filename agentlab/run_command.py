@@ -152,7 +152,7 @@ class Progress:
 
     def on_node_complete(self, node: str, state: State) -> None:
         """Tell the plan that was made, and how steps ended."""
-        if node == "planning" and state.task_plan is not None:
+        if node in ("planning", "plan") and state.task_plan is not None:
             self._plan(state.task_plan)
         for result in state.task_results[self._told :]:
             ended = _short(result.result) if result.error is None else result.error

@@ -7,14 +7,16 @@ that grow are persistent vectors and maps: ``state.replace`` shares them.
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 from pydantic import Field
 from pyrsistent import pmap, pvector
 
 from agentlab.calls import CallRecord
 from agentlab.config import AgentConfig, ModelSettings
 from agentlab.decisions import ReflectionResult, ReplanDecision, ReplanRecord, Trigger
-from agentlab.events import ContextChangeEvent
-from agentlab.plans.task_plan import StepStatus, TaskPlan
+from agentlab.events import ChangeType, ContextChangeEvent
+from agentlab.plans.task_plan import PlanStatus, StepStatus, TaskPlan, TaskStep
 from agentlab.scenario import FaultKind, FaultPlan, Persistence, Visibility
 from agentlab.values import Document, Json, Map, Value, Vector, map_of, vector_of
 
@@ -23,6 +25,18 @@ EXECUTE_NEXT_TASK = "execute_next_task"
 REFLECT = "reflect"
 REPLAN = "replan"
 FINAL_RESPONSE = "final_response"
+
+
+class LoopStatus(StrEnum):
+    """What a run is about to do, or how it ended."""
+
+    PLANNING = "PLANNING"
+    EXECUTING = "EXECUTING"
+    MONITORING = "MONITORING"
+    REACTING = "REACTING"
+    REPLANNING = "REPLANNING"
+    COMPLETED = "COMPLETED"
+    ABORTED = "ABORTED"
 
 
 class TaskResult(Value):
@@ -151,6 +165,10 @@ class State(Value):
     events: vector_of(ContextChangeEvent) = Field(  # type: ignore[valid-type]
         default_factory=pvector
     )
+    events_decided: int = 0
+    """How many of the events the last decision knew."""
+    accepted: tuple[str, ...] = ()
+    """Steps that did not complete, which a CONTINUE took as they are."""
 
     # counters (charges against the budget)
     visit: int = 0
@@ -193,3 +211,81 @@ class State(Value):
         default_factory=pvector
     )
     world_events_done: tuple[str, ...] = ()
+
+    # the resident loop's words, read from the fields above
+
+    @property
+    def goal(self) -> str:
+        """What the user wants."""
+        return self.user_input
+
+    @property
+    def current_plan(self) -> TaskPlan | None:
+        """The plan as it stands."""
+        return self.task_plan
+
+    @property
+    def pending_tasks(self) -> tuple[TaskStep, ...]:
+        """Steps of the plan that are not settled."""
+        return self.task_plan.remaining if self.task_plan is not None else ()
+
+    @property
+    def completed_tasks(self) -> tuple[TaskStep, ...]:
+        """Steps of the plan that are completed."""
+        steps = self.task_plan.steps if self.task_plan is not None else ()
+        return tuple(s for s in steps if s.status is StepStatus.COMPLETED)
+
+    @property
+    def context_changes(self) -> tuple[ContextChangeEvent, ...]:
+        """All that happened."""
+        return tuple(self.events)
+
+    @property
+    def replan_count(self) -> int:
+        """Replans that were accepted."""
+        return self.loop_count
+
+    @property
+    def fresh_events(self) -> tuple[ContextChangeEvent, ...]:
+        """What happened since the last decision.
+
+        That a decision interrupted steps, which are in the plan no more, is no news.
+        """
+        fresh = tuple(self.events[self.events_decided :])
+        if not any(e.type is ChangeType.TASK_INTERRUPTED for e in fresh):
+            return fresh
+        here = {s.step_id for s in self.task_plan.steps} if self.task_plan is not None else set()
+        return tuple(
+            e
+            for e in fresh
+            if e.type is not ChangeType.TASK_INTERRUPTED
+            or e.task_id in here
+            or e.task_id not in self.attempts
+        )
+
+    def settled_well(self, step: TaskStep) -> bool:
+        """Say whether a step is completed or skipped, or ended badly and need not be minded."""
+        if step.status in (StepStatus.COMPLETED, StepStatus.SKIPPED):
+            return True
+        return step.settled and (step.skippable or step.step_id in self.accepted)
+
+    @property
+    def done(self) -> bool:
+        """True when every step of the plan is settled well (see ``settled_well``)."""
+        return self.task_plan is not None and all(map(self.settled_well, self.task_plan.steps))
+
+    @property
+    def loop_status(self) -> LoopStatus:
+        """What the run is about to do, or how it ended."""
+        plan = self.task_plan
+        if self.final_response is not None:
+            whole = plan is not None and plan.status is PlanStatus.COMPLETED
+            return LoopStatus.COMPLETED if whole else LoopStatus.ABORTED
+        if self.next_action == REFLECT:
+            return LoopStatus.REACTING
+        if self.next_action == REPLAN:
+            return LoopStatus.REPLANNING
+        if plan is None:
+            return LoopStatus.PLANNING
+        begins = self.next_action == EXECUTE_NEXT_TASK and not self.under_way
+        return LoopStatus.EXECUTING if begins else LoopStatus.MONITORING

@@ -30,6 +30,8 @@ class Workflow:
         Node name to a router, or to the name of the one node (or END) that follows.
     entry : str
         Name of the first node.
+    strategy : callable, optional
+        Lab to the strategy of its runs, where the lab names none.
 
     Raises
     ------
@@ -41,6 +43,7 @@ class Workflow:
     nodes: Mapping[str, Node]
     routers: Mapping[str, Router | str]
     entry: str
+    strategy: Callable[[Lab], str] | None
 
     def __init__(
         self,
@@ -48,12 +51,14 @@ class Workflow:
         nodes: Iterable[Node],
         routers: Mapping[str, Router | str],
         entry: str,
+        strategy: Callable[[Lab], str] | None = None,
     ) -> None:
         table = {n.name: n for n in nodes}
         object.__setattr__(self, "name", name)
         object.__setattr__(self, "nodes", table)
         object.__setattr__(self, "routers", dict(routers))
         object.__setattr__(self, "entry", entry)
+        object.__setattr__(self, "strategy", strategy)
         missing = [n for n in table if n not in self.routers]
         if missing:
             raise ConfigError(f"workflow {name!r}: no router for {', '.join(missing)}")

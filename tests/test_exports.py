@@ -15,12 +15,15 @@ NAMES = [
     "AgentLabError",
     "Arm",
     "Budget",
+    "ContextChangeEvent",
     "Environment",
     "FaultPlan",
     "Goal",
     "Inspector",
     "Lab",
+    "LoopConfig",
     "Permissions",
+    "PlanningLoop",
     "ReplanDecision",
     "Run",
     "Scenario",
@@ -42,6 +45,7 @@ NAMES = [
     "plots",
     "register_environment",
     "report",
+    "resident",
     "tool",
 ]
 

@@ -24,12 +24,12 @@ HOUSE = {
         errors values schemas registry calls
         plans.references plans.task_plan plans.parsing plans.graph
         plans.spec plans.codec plans.validator plans.bindings plans
-        scenario config decisions events state
+        scenario config events decisions state
     """,
     "1 memory": """
         trace.span trace.compare trace.recorder trace.journal trace.delta trace.store trace.export
         trace
-        bench
+        bench inbox
     """,
     "2 world": """
         clock randomness
@@ -55,11 +55,13 @@ HOUSE = {
         scheduling executor talk tool_door threads agents lab
     """,
     "5 loop": """
-        nodes.base nodes.load_config nodes.planning nodes.plan_execution nodes.reflection
-        nodes.final_response nodes
+        nodes.base nodes.load_config nodes.planning nodes.watching nodes.plan_execution
+        nodes.reflection
+        nodes.final_response nodes.resident nodes
         visits run workflow
-        workflows.autonomous workflows
+        workflows.autonomous workflows.resident workflows
         kept
+        sessions planning_loop
     """,
     "6 study": """
         study.stats study.metrics study.compare study.grid study.controls study.cells

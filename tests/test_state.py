@@ -89,6 +89,8 @@ FULL = State(
             type=ChangeType.TASK_FAILED, severity=Severity.WARNING, payload={"code": "x"}
         )
     ],
+    events_decided=1,
+    accepted=("find",),
     visit=4,
     executions=3,
     tool_calls=5,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from agentlab.bench import Bench
 from agentlab.errors import ReferenceError_
+from agentlab.inbox import heard
 from agentlab.nodes.base import node
 from agentlab.plans.references import resolve
 from agentlab.plans.task_plan import PlanStatus, StepStatus
@@ -34,7 +35,7 @@ def final_response(state: State, lab: Bench) -> State:
     if said != text:  # by template, after what a model had begun to say
         lab.emit("on_token", f"\n\n{text}" if said else text)
     lab.emit("on_complete", text, state.session_id)
-    return state.replace(final_response=text, next_action="")
+    return heard(state.replace(final_response=text, next_action=""), lab, last=True)
 
 
 def _closed(state: State, lab: Bench) -> State:

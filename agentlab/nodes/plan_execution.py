@@ -5,11 +5,12 @@ from __future__ import annotations
 from agentlab.actions.base import StepOutcome
 from agentlab.bench import Bench
 from agentlab.decisions import TriggerPoint
-from agentlab.events import SEVERITY, ChangeType, ContextChangeEvent
 from agentlab.executor import settle
+from agentlab.inbox import heard
 from agentlab.nodes.base import node
+from agentlab.nodes.watching import broken, never_starting, watched
 from agentlab.plans import graph
-from agentlab.plans.task_plan import PlanStatus, StepStatus, TaskPlan, TaskStep
+from agentlab.plans.task_plan import PlanStatus, StepStatus, TaskPlan
 from agentlab.scheduling import to_start
 from agentlab.state import EXECUTE_NEXT_TASK, REFLECT, State, TaskResult
 
@@ -21,33 +22,37 @@ def plan_execution(state: State, lab: Bench) -> State:
     Ready steps are submitted while workers and resources are free, and one is waited for (what
     starts first where they are short: see ``agentlab.scheduling``). A step whose
     dependency can no longer complete is skipped when it may be, and failed otherwise. Nothing left,
-    a trigger, or a spent budget leads to reflection.
+    a trigger, or a spent budget leads to reflection. What was published is looked at first.
     """
     plan = state.task_plan
     if plan is None or (not plan.remaining and not state.under_way):
         return state.replace(next_action=REFLECT, trigger=None)
+    before, known = len(state.task_results), len(state.events)
+    state = heard(state, lab)
+    if lab.strategy.watches and len(state.events) > known:
+        return routed(state, lab, None, before)
     with lab.stage("task_execution", "Executing the plan"):
-        before = len(state.task_results)
         stopped = None
         while len(state.task_results) == before:
-            state, stopped = _submitted(state, lab)
+            state, stopped = submitted(state, lab)
             if len(state.task_results) > before:  # one was settled at once
                 break
-            if not state.under_way and (stopped or not _may_start(state)):
-                state = state if stopped else _blocked(state, lab)
+            if not state.under_way and (stopped or not may_start(state)):
+                state = state if stopped else blocked(state, lab)
                 break
             state = lab.executor.wait(state, lab)
-    return _routed(state, lab, stopped)
+    return routed(state, lab, stopped, before)
 
 
-def _may_start(state: State) -> bool:
+def may_start(state: State) -> bool:
+    """Say whether a step is ready."""
     assert state.task_plan is not None
     return bool(graph.ready(state.task_plan, state.results))
 
 
-def _submitted(state: State, lab: Bench) -> tuple[State, str | None]:
+def submitted(state: State, lab: Bench) -> tuple[State, str | None]:
     """Submit the steps to start now; return what stops further ones, if anything."""
-    if len(state.under_way) >= lab.workers or not _may_start(state):
+    if len(state.under_way) >= lab.workers or not may_start(state):
         return state, None
     before = len(state.task_results)
     spent = lab.strategy.budget.spent(state)
@@ -65,26 +70,14 @@ def _submitted(state: State, lab: Bench) -> tuple[State, str | None]:
     return state, spent
 
 
-def _blocked(state: State, lab: Bench) -> State:
-    """Settle the first step that can never start."""
-    assert state.task_plan is not None
-    plan = state.task_plan
-    for step in plan.steps:
-        if step.status is StepStatus.PENDING:
-            missing = graph.unmet(plan, step, state.results)
-            if missing:
-                return _settle_blocked(state, lab, step, missing)
-    raise AssertionError("a plan whose pending steps neither are ready nor can be settled")
-
-
-def _settle_blocked(state: State, lab: Bench, step: TaskStep, missing: tuple[str, ...]) -> State:
-    text = f"dependency not met: {', '.join(missing)}"
-    kind = ChangeType.DEPENDENCY_BROKEN
-    event = ContextChangeEvent(
-        session_id=state.session_id, task_id=step.step_id, type=kind, severity=SEVERITY[kind],
-        description=text, occurred_at=state.now,
-    )  # fmt: skip
-    state = state.replace(events=state.events.append(event))
+def blocked(state: State, lab: Bench) -> State:
+    """Settle the first step that can never start; a strategy that watches keeps it, and is told."""
+    found = never_starting(state)
+    skippable = [s for s in found if s.skippable]
+    if lab.strategy.watches and not skippable:
+        return state
+    step = skippable[0] if lab.strategy.watches else found[0]
+    state, text = broken(state, lab, step)
     if not step.skippable:
         return settle(state, lab, step.step_id, StepOutcome(error=text), ran=False)
     assert state.task_plan is not None
@@ -95,17 +88,28 @@ def _settle_blocked(state: State, lab: Bench, step: TaskStep, missing: tuple[str
     )
 
 
-def _routed(state: State, lab: Bench, stopped: str | None) -> State:
-    """Write where to go: a trigger, a spent budget or the end of the plan lead to reflection."""
+def routed(state: State, lab: Bench, stopped: str | None, before: int) -> State:
+    """Write where to go: a trigger, a spent budget or the end of the plan lead to reflection.
+
+    Parameters
+    ----------
+    stopped : str or None
+        The budget that stops further steps.
+    before : int
+        Results that there were before this visit.
+    """
+    ended = len(state.task_results) > before
+    trigger = None
+    if stopped is None and ended:
+        last = state.task_results[-1].step_id
+        trigger = lab.strategy.triggered(TriggerPoint.AFTER_STEP, state, last)
+    if stopped is None and trigger is None and lab.strategy.watches:
+        state, trigger = watched(state, lab, before)
     assert state.task_plan is not None
     plan: TaskPlan = state.task_plan
     settled = sum(s.settled for s in plan.steps)
     lab.emit("on_overall_progress", settled, len(plan.steps), 100.0 * settled / len(plan.steps))
     changes: dict[str, object] = {"current_task_index": plan.current_index, "trigger": None}
-    last = state.task_results[-1].step_id if state.task_results else None
-    trigger = None
-    if stopped is None:
-        trigger = lab.strategy.triggered(TriggerPoint.AFTER_STEP, state, last)
     if stopped is not None and not state.under_way:
         changes |= {"stopped_by": stopped, "next_action": REFLECT}
     elif trigger is not None:
@@ -114,6 +118,7 @@ def _routed(state: State, lab: Bench, stopped: str | None) -> State:
         changes |= {"next_action": EXECUTE_NEXT_TASK}
     else:
         whole = all(s.status is not StepStatus.FAILED for s in plan.steps)
+        whole = state.done if lab.strategy.watches else whole
         status = PlanStatus.COMPLETED if whole else PlanStatus.FAILED
         changes |= {"task_plan": plan.replace(status=status), "next_action": REFLECT}
     return state.replace(**changes)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from agentlab.bench import Bench
 from agentlab.calls import call_text
 from agentlab.decisions import ReplanAction, ReplanRecord, TriggerPoint
 from agentlab.errors import LMError, PlanError, PlanParseError
+from agentlab.events import OUTSIDE
 from agentlab.nodes.base import node
 from agentlab.planners.base import FULL, INITIAL, REMAINING, PlanRequest
+from agentlab.plans import graph
 from agentlab.plans.references import references
 from agentlab.plans.task_plan import PlanStatus, StepStatus, TaskPlan, TaskStep
 from agentlab.scenario import Goal
@@ -57,7 +59,10 @@ def planning(state: State, lab: Bench) -> State:
         return _no_plan(state, lab, request, made)
     if request.scope == INITIAL:
         return _started(state, lab, made)
-    return _replanned(state, lab, made, request.scope)
+    state = _replanned(state, lab, made, request.scope)
+    record = state.replan_history[-1]
+    span.output = {**span.output, **asdict(graph.diff(record.before, record.after))}
+    return state
 
 
 def _asked(request: PlanRequest, lab: Bench) -> tuple[TaskPlan | PlanError | LMError, list[str]]:
@@ -91,8 +96,11 @@ def plan_request(state: State, lab: Bench) -> PlanRequest:
     if plan is not None and decision is not None:
         scope = FULL if decision.action is ReplanAction.REPLAN_FULL else REMAINING
     done: tuple[TaskStep, ...] = ()
-    if plan is not None and scope == REMAINING:
+    kept: tuple[TaskStep, ...] = ()
+    if plan is not None and decision is not None and scope == REMAINING:
         done = tuple(s for s in plan.steps if s.status is StepStatus.COMPLETED)
+        stay = _kept(plan, scope, decision.steps_to_cancel)
+        kept = tuple(s for s in stay if s.status is StepStatus.PENDING)
     return PlanRequest(
         user_input=state.user_input,
         goal=lab.scenario.goal if lab.scenario is not None else Goal(),
@@ -101,7 +109,8 @@ def plan_request(state: State, lab: Bench) -> PlanRequest:
         under_way=() if plan is None else _under_way(state, plan),
         results=_results(state),
         failures=tuple(state.failures),
-        hints=decision.new_context_hints if decision is not None else (),
+        hints=(*(decision.new_context_hints if decision is not None else ()), *map(_stays, kept)),
+        changes=decision.events if decision is not None else (),
         scope=scope,
         number=state.plans,
         seed=state.seed,
@@ -116,6 +125,10 @@ def plan_request(state: State, lab: Bench) -> PlanRequest:
 
 def _under_way(state: State, plan: TaskPlan) -> tuple[TaskStep, ...]:
     return tuple(plan.step(u.step_id).replace(parameters=u.arguments) for u in state.under_way)
+
+
+def _stays(step: TaskStep) -> str:
+    return f"{step.step_id} ({step.label}) stays in the plan; do not plan it again"
 
 
 def _results(state: State) -> dict[str, Any]:
@@ -161,7 +174,24 @@ def _started(state: State, lab: Bench, plan: TaskPlan) -> State:
     )
 
 
+def cancelled(state: State, lab: Bench) -> State:
+    """Interrupt the steps under way that the decision to replan cancels.
+
+    Of a whole new plan that is all of them; of a new rest, those that it names.
+    """
+    plan, decision = state.task_plan, state.last_decision
+    if plan is None or decision is None or not state.under_way:
+        return state
+    indices: tuple[int, ...] = decision.steps_to_cancel
+    if decision.action is ReplanAction.REPLAN_FULL:
+        indices = tuple(s.step_index for s in plan.steps)
+    running = {u.step_id for u in state.under_way}
+    ids = [plan.step(i).step_id for i in indices if plan.step(i).step_id in running]
+    return lab.executor.cancel(state, lab, ids, f"{decision.action}: {decision.reasoning}")
+
+
 def _replanned(state: State, lab: Bench, made: TaskPlan, scope: str) -> State:
+    state = cancelled(state, lab) if lab.strategy.watches else state
     old, decision = state.task_plan, state.last_decision
     assert old is not None
     assert decision is not None
@@ -206,11 +236,12 @@ def _guarded(state: State, lab: Bench) -> State:
     """Abort when replanning has led to the same plan in the same situation before.
 
     The plan's ids are ignored; failures count, so a plan that is tried once more after another
-    failure is progress of a kind.
+    failure is progress of a kind. So is a plan made after somebody said something new.
     """
     assert state.task_plan is not None
     failures = [[f.tool, f.arguments, f.code, f.count] for f in state.failures]
-    signature = digest([state.task_plan.signature(), state.belief, failures])
+    news = sum(e.type in OUTSIDE for e in state.events)
+    signature = digest([state.task_plan.signature(), state.belief, failures, news])
     times = state.guard.get(signature, 0) + 1
     plan = state.task_plan
     state = state.replace(guard=state.guard.set(signature, times))

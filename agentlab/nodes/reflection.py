@@ -16,6 +16,7 @@ from agentlab.nodes.base import node
 from agentlab.plans.task_plan import PlanStatus, StepStatus
 from agentlab.reflectors import counts
 from agentlab.state import EXECUTE_NEXT_TASK, FINAL_RESPONSE, REPLAN, State
+from agentlab.strategies.triggers import BROKEN, told
 from agentlab.values import merge_patch
 
 
@@ -25,6 +26,7 @@ def reflection(state: State, lab: Bench) -> State:
 
     A spent budget bars replanning. A decision put in by a person or a fork is taken as it is.
     """
+    fresh, known = state.fresh_events, len(state.events)
     with lab.stage("reflection", "Reflecting"):
         number = counts(state)
         text = (
@@ -33,8 +35,16 @@ def reflection(state: State, lab: Bench) -> State:
         )
         lab.emit("on_thinking_content", "reflection", text)
         with lab.asking(state) as talk:
-            decision = decide(state, lab)
+            decision = decide(state, lab).checked(state.task_plan)
+        if fresh:
+            decision = decision.replace(events=fresh)
+        if decision.action is ReplanAction.CONTINUE and _stuck(state):
+            text = f"{decision.reasoning}; but nothing runs and nothing can start"
+            decision = decision.replace(action=ReplanAction.ABORT, reasoning=text)
         state = talk.charged(state)
+        if lab.strategy.watches:
+            told = f"{decision.action}: {decision.reasoning}"
+            lab.emit("on_thinking_content", "reflection", told)
     lab.recorder.mark(
         "decision", decision.action.value, visit=state.visit, step_id=decision.step_id or "",
         now=state.now, input=_asked(state), output=_told(decision),
@@ -54,6 +64,7 @@ def reflection(state: State, lab: Bench) -> State:
         last_decision=decision,
         forced_decision=None,
         trigger=None,
+        events_decided=known,
     )
     return carry_out(state, lab, decision)
 
@@ -76,6 +87,12 @@ def decide(state: State, lab: Bench) -> ReplanDecision:
     return lab.strategy.decide(trigger, state, lab)
 
 
+def _stuck(state: State) -> bool:
+    """Say whether steps remain that can never start, as those who watch were told."""
+    stalled = state.trigger is not None and state.trigger.point is TriggerPoint.STALL
+    return stalled and state.task_plan is not None and bool(state.task_plan.remaining)
+
+
 def _asked(state: State) -> dict[str, Any] | None:
     return None if state.trigger is None else state.trigger.to_json()
 
@@ -84,6 +101,7 @@ def _told(decision: ReplanDecision) -> dict[str, Any]:
     return {
         "action": decision.action.value, "reasoning": decision.reasoning, "spent": decision.spent,
         "wait": decision.wait, "confidence": decision.confidence,
+        "events": [told([e]) for e in decision.events],
     }  # fmt: skip
 
 
@@ -104,6 +122,7 @@ def carry_out(state: State, lab: Bench, decision: ReplanDecision) -> State:
         return state.replace(
             task_plan=again,
             not_before=waits,
+            accepted=tuple(i for i in state.accepted if i != decision.step_id),
             results=state.results.discard(decision.step_id),
             current_task_index=again.current_index,
             next_action=EXECUTE_NEXT_TASK,
@@ -124,4 +143,9 @@ def carry_out(state: State, lab: Bench, decision: ReplanDecision) -> State:
         )
     barred = state.stopped_by is not None
     more = plan is not None and (plan.remaining or state.under_way) and not barred
+    if lab.strategy.watches and plan is not None and not barred:
+        bad = (s.step_id for s in plan.steps if s.status in BROKEN)
+        state = state.replace(accepted=tuple(dict.fromkeys((*state.accepted, *bad))))
+        if state.done and not more:
+            state = state.replace(task_plan=plan.replace(status=PlanStatus.COMPLETED))
     return state.replace(next_action=EXECUTE_NEXT_TASK if more else FINAL_RESPONSE)

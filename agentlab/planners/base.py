@@ -9,6 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 from agentlab.bench import Bench
 from agentlab.decisions import ReflectionResult
 from agentlab.errors import suggest
+from agentlab.events import ContextChangeEvent
 from agentlab.plans.parsing import parse_plan
 from agentlab.plans.task_plan import TaskPlan as TaskPlan
 from agentlab.plans.task_plan import TaskStep
@@ -59,6 +60,8 @@ class PlanRequest:
         How the execution of the earlier plan was judged.
     world : dict or None
         The truth; only for planners that are ``privileged``.
+    changes : tuple of ContextChangeEvent
+        What happened before the decision to replan, since the decision before it.
     """
 
     user_input: str
@@ -78,6 +81,7 @@ class PlanRequest:
     side_effects: tuple[str, ...] = ()
     reflection: ReflectionResult | None = None
     world: Document | None = None
+    changes: tuple[ContextChangeEvent, ...] = ()
 
 
 @runtime_checkable

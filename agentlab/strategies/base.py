@@ -101,6 +101,9 @@ class Strategy:
         CONTINUE or ABORT.
     needs_model : bool
         True when it asks a language model.
+    watches : bool
+        True when it decides about events: it is asked when one arrives or a phase ends, failures
+        are for it to accept, and steps that can no longer start are left to it.
     """
 
     name: str
@@ -109,6 +112,7 @@ class Strategy:
     budget: Budget = Budget()
     when_spent: ReplanAction = ReplanAction.ABORT
     needs_model: bool = False
+    watches: bool = False
 
     def triggered(
         self, point: TriggerPoint, state: State, step_id: str | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from agentlab.decisions import ReplanAction
+from agentlab.events import Severity
 from agentlab.strategies import scopes, triggers
 from agentlab.strategies.base import STRATEGIES, Budget, Strategy
 
@@ -89,6 +90,41 @@ def reflect_on_total_failure(replans: int = 3, executions: int = 20) -> Strategy
     return Strategy(
         _named("reflect_on_total_failure", **extra), triggers.total_failure, scopes.reflect,
         Budget(replans=replans, executions=executions), ABORT,
+    )  # fmt: skip
+
+
+@STRATEGIES.register("event_driven")
+def event_driven(
+    threshold: str = "WARNING", batch: int = 3, milestones: bool = True, decider: str = "rules",
+    replans: int = 3,
+) -> Strategy:  # fmt: skip
+    """Decide about events: at once when critical, in batches, and whenever a phase is done.
+
+    Parameters
+    ----------
+    threshold : {"INFO", "WARNING", "CRITICAL"}
+        What counts for a batch.
+    batch : int
+        Events since the last decision, at least 1.
+    milestones : bool
+        Decide at the end of each phase of the plan.
+    decider : {"rules", "lm"}
+    replans : int
+    """
+    if threshold not in list(Severity):
+        raise ValueError(f"expected a threshold of {', '.join(Severity)}, got {threshold!r}")
+    if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
+        raise ValueError(f"expected a batch of at least 1 event, got {batch!r}")
+    if decider not in ("rules", "lm"):
+        raise ValueError(f"expected decider 'rules' or 'lm', got {decider!r}")
+    given = {"threshold": str(threshold), "batch": batch, "milestones": milestones}
+    given |= {"decider": decider, "replans": replans}
+    usual = ("WARNING", 3, True, "rules", 3)
+    extra = {k: v for (k, v), u in zip(given.items(), usual, strict=True) if v != u}
+    return Strategy(
+        _named("event_driven", **extra),
+        triggers.changes(Severity(threshold), batch, milestones), scopes.supervise(decider == "lm"),
+        Budget(replans=replans), ABORT, needs_model=decider == "lm", watches=True,
     )  # fmt: skip
 
 

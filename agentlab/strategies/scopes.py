@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from agentlab.bench import Bench
-from agentlab.decisions import ReplanAction, ReplanDecision, Trigger
+from agentlab.decisions import ReplanAction, ReplanDecision, Trigger, TriggerPoint
+from agentlab.events import Severity
 from agentlab.plans.task_plan import StepStatus
 from agentlab.scenario import Persistence
 from agentlab.state import State
 from agentlab.strategies.base import Scope
+from agentlab.strategies.triggers import told
 
 
 def step(k: int, wait: float = 0.0) -> Scope:
@@ -116,6 +118,41 @@ def ask(trigger: Trigger, state: State, bench: Bench) -> ReplanDecision | None:
         action=ReplanAction.REPLAN_REMAINING, step_id=trigger.step_id,
         reasoning=f"{trigger.reason} (by rule, since {found})",
     )  # fmt: skip
+
+
+def supervise(by_model: bool) -> Scope:
+    """Decide about what happened: go on at a mere milestone, else plan the rest anew.
+
+    What is critical when no replan is left aborts without anybody being asked.
+
+    Parameters
+    ----------
+    by_model : bool
+        Ask the language model; the rule decides where it gives no decision, and says so.
+    """
+
+    def scope(trigger: Trigger, state: State, bench: Bench) -> ReplanDecision | None:
+        fresh = state.fresh_events
+        critical = any(e.severity is Severity.CRITICAL for e in fresh)
+        if critical and state.loop_count >= state.max_loops:
+            return ReplanDecision(
+                action=ReplanAction.ABORT, spent="replans",
+                reasoning=f"{trigger.reason}; no replan is left",
+            )  # fmt: skip
+        note = ""
+        if by_model:
+            found = None if bench.decider is None else bench.decider.decide(trigger, state, bench)
+            if isinstance(found, ReplanDecision):
+                return found
+            note = f" (by rule, since {found or 'there is no decider'})"
+        harmless = trigger.point is TriggerPoint.PHASE_END
+        return ReplanDecision(
+            action=ReplanAction.CONTINUE if harmless else ReplanAction.REPLAN_REMAINING,
+            reasoning=trigger.reason + note,
+            new_context_hints=() if harmless else tuple(told([e]) for e in fresh),
+        )
+
+    return scope
 
 
 def informed(trigger: Trigger, state: State, bench: Bench) -> ReplanDecision | None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from agentlab.decisions import TriggerPoint
+from agentlab.events import REACT, ChangeType, ContextChangeEvent, Severity
 from agentlab.plans.task_plan import StepStatus, TaskStep
 from agentlab.state import State
 from agentlab.strategies.base import TriggerRule
@@ -71,3 +74,37 @@ def delivered_fault(point: TriggerPoint, state: State, step_id: str | None) -> s
         if last.at == state.now and last.fault.kind not in ("latency_spike",):
             return f"step {step_id} met a {last.fault.visibility} {last.fault.kind}"
     return after_failure(point, state, step_id)
+
+
+def changes(threshold: Severity, batch: int, milestones: bool) -> TriggerRule:
+    """Ask at once about a critical event, about ``batch`` that matter, and at milestones.
+
+    Counted is since the last decision. Somebody who asks for a decision gets one. A plan that is
+    done ends, whatever else happened, unless that was critical.
+    """
+
+    def trigger(point: TriggerPoint, state: State, step_id: str | None) -> str | None:
+        fresh = state.fresh_events
+        if point is TriggerPoint.EVENT:
+            critical = [e for e in fresh if e.severity is Severity.CRITICAL]
+            if critical:
+                return told(critical)
+            weighty = [e for e in fresh if e.severity.reaches(threshold)]
+            return told(weighty) if len(weighty) >= batch and not state.done else None
+        if point is TriggerPoint.PHASE_END and not state.done:
+            reached = [
+                e
+                for e in fresh
+                if e.payload.get(REACT) or (milestones and e.type is ChangeType.MILESTONE_REACHED)
+            ]
+            return told(reached) if reached else None
+        return None
+
+    return trigger
+
+
+def told(events: Iterable[ContextChangeEvent]) -> str:
+    """Return events as one line."""
+    return "; ".join(
+        f"{e.type}{f' at {e.task_id}' if e.task_id else ''}: {e.description}" for e in events
+    )

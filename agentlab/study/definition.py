@@ -342,7 +342,6 @@ def command(study: Study) -> str | None:
     expressible = (
         all(arm.named for arm in study.arms)
         and len(study.arms) == prod(len(values) for values in axes.values())
-        and axes["workflow"] == ["autonomous"]
         and all(len(axes[name]) == 1 or None not in axes[name] for name in MINDS)
         and study.seeds == tuple(range(len(study.seeds)))
         and preset is not None
@@ -353,6 +352,8 @@ def command(study: Study) -> str | None:
     words = ["agentlab", "eval", study.suite.name]
     for name in ("planner", "strategy"):
         words += [word for value in axes[name] for word in (f"--{name}", value)]
+    if axes["workflow"] != ["autonomous"]:
+        words += ["--workflow", ",".join(axes["workflow"])]
     for name in MINDS:
         words += [word for value in axes[name] if value for word in (f"--{name}", value)]
     words += ["--fault-rate", ",".join(f"{rate:g}" for rate in study.fault_rates)]

@@ -114,6 +114,46 @@ def joined(spans: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     return runs[keys].merge(spans, on="cell", how="inner")
 
 
+CHANGES = ("kept", "added", "removed", "changed")
+"""Columns of the ``decisions`` frame: step ids, by what became of them in the new plan."""
+
+
+def decisions_frame(spans: pd.DataFrame) -> pd.DataFrame:
+    """Return a row a decision, or plan that was made.
+
+    Parameters
+    ----------
+    spans : DataFrame
+        Spans of kind "decision", joined with their runs.
+
+    Returns
+    -------
+    DataFrame
+        ``point`` and ``trigger``: when and why it was asked for; ``events``: what had happened
+        since the decision before; ``action``, ``reasoning``, ``confidence`` (0 to 1) and ``spent``;
+        ``CHANGES``: what the replan that followed made of the plan, missing where none did.
+    """
+    frame = unpacked(spans, "output")
+    asked = [i if isinstance(i, dict) else {} for i in spans["input"]]
+    frame["point"], frame["trigger"] = ([i.get(k) for i in asked] for k in ("point", "reason"))
+    for name in (n for n in CHANGES if n in frame):
+        frame[name] = _with_following(list(frame["cell"]), list(frame["name"]), list(frame[name]))
+    return frame
+
+
+def _with_following(cells: list[str], names: list[str], values: list[Any]) -> list[Any]:
+    """Give each decision to replan the value of the plan that followed it in its run."""
+    cell, following = "", None
+    for i in reversed(range(len(cells))):
+        if cells[i] != cell:
+            cell, following = cells[i], None
+        if names[i] == "plan":
+            following = values[i]
+        elif names[i].startswith("REPLAN"):
+            values[i] = following
+    return values
+
+
 LM_CALLS = (
     "cell", "arm", "scenario", "fault_rate", "seed", "span_id", "visit", "step_id", "model",
     "prompt", "reply", "request", "finish", "error", "input_tokens", "output_tokens", "cost",

@@ -290,10 +290,8 @@ class Study:
 
     @property
     def decisions(self) -> pd.DataFrame:
-        """A row a decision, with action, reasoning and what was spent."""
-        return self._frame(
-            "decisions", lambda: frames.unpacked(self._joined(("decision",)), "output")
-        )
+        """A row a decision: trigger, events, action, reasoning, and what became of the plan."""
+        return self._frame("decisions", lambda: frames.decisions_frame(self._joined(("decision",))))
 
     @property
     def faults_delivered(self) -> pd.DataFrame:

@@ -47,6 +47,9 @@ class Journal(Protocol):
     def find(self, address: Address, name: str, request: str) -> Entry | None:
         """Return what is known of the call at this address."""
 
+    def recorded(self, address: Address) -> Entry | None:
+        """Return what is known of this address, where it is no mistake to know nothing."""
+
     def start(self, address: Address, name: str, request: str) -> None:
         """Write down that a call is about to be made."""
 
@@ -58,6 +61,10 @@ class NoJournal:
     """Writes nothing down and knows nothing: for nodes that are called by hand."""
 
     def find(self, address: Address, name: str, request: str) -> Entry | None:
+        """Know nothing."""
+        return None
+
+    def recorded(self, address: Address) -> Entry | None:
         """Know nothing."""
         return None
 
@@ -76,6 +83,10 @@ class MemoryJournal:
 
     def find(self, address: Address, name: str, request: str) -> Entry | None:
         """Return what is known of the call at this address."""
+        return self.entries.get(address)
+
+    def recorded(self, address: Address) -> Entry | None:
+        """Return what is known of this address."""
         return self.entries.get(address)
 
     def start(self, address: Address, name: str, request: str) -> None:
@@ -110,6 +121,10 @@ class NestedJournal:
         """Return what is known of the call at this address."""
         return self._outer.find(self._address(address), name, request)
 
+    def recorded(self, address: Address) -> Entry | None:
+        """Return what is known of this address."""
+        return self._outer.recorded(self._address(address))
+
     def start(self, address: Address, name: str, request: str) -> None:
         """Write down that a call is about to be made."""
         self._outer.start(self._address(address), name, request)
@@ -143,4 +158,10 @@ class ReplayJournal(MemoryJournal):
                 f"now {name} {request}"
             )
         self.served += 1
+        return entry
+
+    def recorded(self, address: Address) -> Entry | None:
+        """Return what was recorded at this address."""
+        entry = super().recorded(address)
+        self.served += entry is not None
         return entry

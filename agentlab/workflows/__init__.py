@@ -5,8 +5,9 @@ from __future__ import annotations
 from agentlab.errors import UnknownNameError
 from agentlab.workflow import Workflow
 from agentlab.workflows.autonomous import autonomous
+from agentlab.workflows.resident import resident
 
-WORKFLOWS: dict[str, Workflow] = {autonomous.name: autonomous}
+WORKFLOWS: dict[str, Workflow] = {w.name: w for w in (autonomous, resident)}
 
 
 def get_workflow(name: str) -> Workflow:

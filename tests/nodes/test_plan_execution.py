@@ -73,7 +73,8 @@ def test_an_unmet_dependency(notes, step, how, skippable):
     ]  # fmt: skip
     assert run.state.executions == 2
     broken = [e for e in run.state.events if e.type == "DEPENDENCY_BROKEN"]
-    assert [(e.task_id, e.severity) for e in broken] == [("b", "CRITICAL"), ("c", "CRITICAL")]
+    severity = "WARNING" if skippable else "CRITICAL"
+    assert [(e.task_id, e.severity) for e in broken] == [("b", "WARNING"), ("c", severity)]
     assert "b: skipped (dependency not met: a (failed))" in run.state.final_response
 
 

@@ -34,6 +34,12 @@ TABLE = [  # text, name in results, replans, executions, when spent
     ("every_step(4)", "every_step(replans=4)", 4, 100, "CONTINUE"),
     ("every", "every(3)", 50, 100, "CONTINUE"),
     ("every(2, replans=1)", "every(2, replans=1)", 1, 100, "CONTINUE"),
+    ("event_driven", "event_driven", 3, 100, "ABORT"),
+    (
+        "event_driven('INFO', 2, False, 'lm', 0)",
+        "event_driven(threshold='INFO', batch=2, milestones=False, decider='lm', replans=0)", 0,
+        100, "ABORT",
+    ),
     ("oracle", "oracle", 50, 100, "ABORT"),
     ("oracle(9)", "oracle(replans=9)", 9, 100, "ABORT"),
 ]  # fmt: skip
@@ -57,6 +63,10 @@ def test_every_preset_is_in_the_table():
     ("text", "error", "match"),
     [
         ("retry_then_repaln", UnknownNameError, "did you mean 'retry_then_replan'"),
+        ("event_driven('MILD')", ConfigError, "a threshold of INFO, WARNING, CRITICAL, got 'MILD'"),
+        ("event_driven(batch=0)", ConfigError, "a batch of at least 1 event, got 0"),
+        ("event_driven(batch=True)", ConfigError, "a batch of at least 1 event, got True"),
+        ("event_driven(decider='me')", ConfigError, "decider 'rules' or 'lm', got 'me'"),
         ("retry(k=1, wiat=2)", ConfigError, "did you mean 'wait'"),
         ("retry(1, 2, 3)", ConfigError, r"strategy retry\(k=2, wait=0.0\)"),
         ("retry(-1)", ConfigError, "at least 0, got -1"),

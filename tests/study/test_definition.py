@@ -186,6 +186,8 @@ def keys(study: al.Study) -> set[str]:
         Definition("chain", ("search", "reference(noise=0.2)"), ("never", "retry(2)"), seeds=2),
         Definition("chain", ("search",), ("retry_then_replan(2, wait=1.5)",), workers=(2, 1)),
         Definition("chain", ("search",), ("never",), faults="silent", fault_rate=(0.25,)),
+        Definition("chain", ("search",), ("event_driven(batch=2)",), ("autonomous", "resident")),
+        Definition("chain", ("search",), ("event_driven",), ("resident",)),
     ],
 )
 @pytest.mark.parametrize("limit", [None, 3])

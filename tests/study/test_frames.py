@@ -108,6 +108,51 @@ def test_a_row_a_decision(study, states):
     assert "output" not in decisions
 
 
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory):
+    made = al.Study(
+        al.grid(planner="search", strategy="event_driven", workflow=["autonomous", "resident"]),
+        [generate("medium", i, length=4) for i in range(3)],
+        fault_rate=[0.3], seeds=4, faults=FAULTS, out=tmp_path_factory.mktemp("watched"),
+    )  # fmt: skip
+    made.run(processes=1)
+    return made
+
+
+def test_decisions_about_events(watched):
+    """Trigger, events and what became of the plan, held against the states of the run."""
+    decisions = watched.frame("decisions")
+    for cell in watched.runs["cell"]:
+        run = watched.rerun(cell)
+        run.finish()
+        rows = decisions[decisions["cell"] == cell]
+        asked = rows[rows["trigger"].notna()]
+        made = [s.last_decision for s in run.states if s.trigger is None and s.last_decision]
+        made = [d for i, d in enumerate(made) if i == 0 or d is not made[i - 1]]
+        made = [d for d in made if d.reasoning]  # not the one at the end of a plan
+        assert asked["action"].tolist() == [d.action for d in made]
+        assert [len(e) for e in asked["events"]] == [len(d.events) for d in made]
+        assert set(asked["point"]) <= {"event", "phase_end", "stall"}
+        replans = rows[rows["name"].str.startswith("REPLAN")].to_dict("records")
+        for row, record in zip(replans, run.state.replan_history, strict=False):
+            before = {s.step_id for s in record.before.steps}
+            after = {s.step_id for s in record.after.steps}
+            assert set(row["added"]) == after - before
+            assert set(row["removed"]) == before - after
+            assert {*row["kept"], *row["changed"]} == before & after
+    assert decisions["confidence"].dropna().between(0, 1).all()
+
+
+def test_workflows_are_compared_like_any_factor(watched):
+    """Both workflows decide alike, so the paired difference is nothing at all."""
+    assert set(watched.runs["workflow"]) == {"autonomous", "resident"}
+    (row,) = watched.compare("success", by="workflow").to_dict("records")
+    assert row["diff"] == 0
+    same = watched.runs.pivot(index=["scenario", "seed"], columns="workflow", values="replans")
+    assert (same["autonomous"] == same["resident"]).all()
+    assert watched.replay(watched.runs["cell"].iloc[-1]).identical
+
+
 def test_a_row_a_delivered_fault(study, states):
     faults = study.frame("faults")
     runs = study.runs

@@ -1,0 +1,91 @@
+"""The inbox: events that other threads publish, until the run hears of them.
+
+To hear is a contact with the outside: what was heard is written to the journal under the visit, so
+a replay and a resumed run hear the same events at the same visit, and a fork has in its state what
+was heard before it. An event leaves the inbox only when it is written down.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from agentlab.bench import Bench
+from agentlab.errors import RunError
+from agentlab.events import ContextChangeEvent
+from agentlab.state import State
+from agentlab.trace.journal import Address
+
+PLACE = "(inbox)"
+"""Stands for the step id in the addresses of what was heard."""
+
+
+class Inbox:
+    """A queue of events; any thread may put, the run's own takes."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._events: list[ContextChangeEvent] = []
+        self._open = True
+
+    def put(self, event: ContextChangeEvent) -> None:
+        """Add an event.
+
+        Raises
+        ------
+        RunError
+            The run has ended.
+        """
+        with self._lock:
+            if not self._open:
+                raise RunError(f"the run has ended; nobody hears of {event.type} any more")
+            self._events.append(event)
+
+    def waiting(self, close: bool = False) -> tuple[ContextChangeEvent, ...]:
+        """Return what waits; with ``close`` nothing comes after it."""
+        with self._lock:
+            self._open = self._open and not close
+            return tuple(self._events)
+
+    def drop(self, number: int) -> None:
+        """Take out the first events."""
+        with self._lock:
+            del self._events[:number]
+
+    def reopen(self) -> None:
+        """Accept events again, after a run that had ended was rewound."""
+        with self._lock:
+            self._open = True
+
+
+def heard(state: State, bench: Bench, *, last: bool = False) -> State:
+    """Return the state with what was published since.
+
+    Parameters
+    ----------
+    last : bool
+        Nobody will hear of anything published later.
+    """
+    address = Address(state.visit, PLACE)
+    known = bench.journal.recorded(address)
+    if known is not None:
+        events = tuple(map(ContextChangeEvent.model_validate, known.result))
+        if last:
+            bench.inbox.waiting(close=True)
+    else:
+        events = bench.inbox.waiting(close=last)
+        if not events:
+            return state
+        bench.journal.finish(address, "inbox", "", [e.to_json() for e in events], None)
+        bench.inbox.drop(len(events))
+    for event in events:
+        state = published(state, bench, event)
+    return state
+
+
+def published(state: State, bench: Bench, event: ContextChangeEvent) -> State:
+    """Return the state with one more event, and record it."""
+    bench.recorder.mark(
+        "event", event.type, visit=state.visit, step_id=event.task_id or "", now=state.now,
+        output={"severity": event.severity.value, "description": event.description},
+    )  # fmt: skip
+    return state.replace(events=state.events.append(event))
