@@ -46,9 +46,11 @@ def replayed(tmp_path_factory):
         patch.setattr(Recording, "find", find)
         for name in NAMES:
             served.clear()
-            study = read_definition(recorded_study(name)).replace(
-                out=str(tmp_path_factory.mktemp(name) / "out")
-            ).study(controls=False)
+            study = (
+                read_definition(recorded_study(name))
+                .replace(out=str(tmp_path_factory.mktemp(name) / "out"))
+                .study(controls=False)
+            )
             study.run(processes=1)
             made[name] = study, set(served)
     return made
@@ -112,15 +114,24 @@ def test_a_recorded_model_asks_nobody():
 def test_the_command_line_takes_the_recordings_own_study(tmp_path, replayed):
     found = recorded_definition("quickstart", ["recorded"])
     assert found.strategy == ("retry_then_replan(1)",)
+    assert recorded_definition("quickstart", ["recorded:contract"]).planner == ("contract",)
     assert recorded_definition("travel", ["recorded"]) is None
     assert recorded_definition("quickstart", ["openai/gpt-4o-mini"]) is None
-    words = ["eval", "quickstart", "--planner", "structured", "--lm", "recorded", "--processes", "1",
-             "--out", str(tmp_path / "out")]  # fmt: skip
-    result = CliRunner().invoke(app, words)
+    words = [
+        "eval",
+        "quickstart",
+        "--planner",
+        "structured",
+        "--lm",
+        "recorded",
+        "--processes",
+        "1",
+        "--out",
+    ]
+    result = CliRunner().invoke(app, [*words, str(tmp_path / "out")])
     assert result.exit_code == 0, result.output
     runs = al.Study.open(tmp_path / "out").runs
     expected = replayed["quickstart"][0].runs
-    expected = expected[expected["planner"] == "structured"]
     columns = ["scenario", "fault_rate", "success", "replans", "lm_calls", "lm_tokens"]
     by = ["scenario", "fault_rate"]
     pd.testing.assert_frame_equal(
@@ -130,12 +141,17 @@ def test_the_command_line_takes_the_recordings_own_study(tmp_path, replayed):
 
 
 def test_the_readme_tells_the_numbers_that_the_recording_gives(replayed):
-    runs = replayed["quickstart"][0].runs
-    text = README.read_text(encoding="utf-8")
-    told = re.findall(r"^\| `(\w+)` \| (0|0\.2) \| (\d+) of (\d+) \| (\d+) \| (\d+) \|$", text, re.M)
-    assert len(told) == 4, "README: a row a planner and rate"
-    for planner, rate, success, of, calls, failures in told:
-        mine = runs[(runs["planner"] == planner) & (runs["fault_rate"] == float(rate))]
-        counted = [mine["success"].sum(), len(mine), mine["lm_calls"].sum(),
-                   mine["parse_failures"].sum()]  # fmt: skip
-        assert counted == list(map(int, (success, of, calls, failures))), (planner, rate)
+    told = re.findall(
+        r"^\| `(\w+)` \| ([\d.]+) \| (\d+) of (\d+) \| (\d+) \| (\d+) \| (\d+) \|$",
+        README.read_text(encoding="utf-8"), re.M,
+    )  # fmt: skip
+    runs = pd.concat([study.runs for study, _ in replayed.values()])
+    groups = runs.groupby(["planner", "fault_rate"])
+    assert len(told) == len(groups)
+    for (planner, rate), mine in groups:
+        of = (
+            mine["success"].sum(),
+            len(mine),
+            *mine[["replans", "lm_calls", "parse_failures"]].sum(),
+        )
+        assert (planner, f"{rate:g}", *map(str, of)) in told
