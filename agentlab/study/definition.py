@@ -82,11 +82,11 @@ class Definition:
     fault_rate: tuple[float, ...] = (0.0, 0.1, 0.3)
     seeds: int | tuple[int, ...] = 5
     faults: str | FaultPlan = "scenario"
-    limit: int | None = None
     out: str | None = None
     lm: tuple[str, ...] = ()
     reflector: tuple[str, ...] = ()
     responder: tuple[str, ...] = ()
+    limit: int | None = None
 
     @property
     def folder(self) -> Path:

@@ -42,14 +42,16 @@ def test_a_file_with_everything(tmp_path):
         seeds: [3, 4]
         faults: permanent
         out: there
+        limit: 5
         """,
     )
     made = read_definition(path)
     assert made == Definition(
         "chain", ("search", "reference(noise=0.2)"), ("never",), ("autonomous",), (1, 2),
-        (0.0, 0.1, 0.5), (3, 4), "permanent", "there",
+        (0.0, 0.1, 0.5), (3, 4), "permanent", "there", limit=5,
     )  # fmt: skip
     study = made.study()
+    assert len(study.suite) == 5
     assert len(study.arms) == 4
     assert study.fault_rates == (0.0, 0.1, 0.5)
     assert study.seeds == (3, 4)
