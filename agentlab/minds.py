@@ -166,7 +166,7 @@ class LMDecider:
             newContextHints=LIST, confidence=SHARE,
         )  # fmt: skip
         self.program = DocumentProgram("decision", schema, DECIDE, SITUATION)
-        loop = _closed(
+        loop = object_schema(
             action={"enum": [a.value for a in ReplanAction if a is not ReplanAction.RETRY]},
             reasoning=TEXT,
             stepsToCancel={"type": "array", "items": {"type": "integer", "minimum": 0}},
