@@ -315,7 +315,7 @@ def test_a_definition_names_models(lm, tmp_path):
         f"suite: chain\nplanner: structured\nlm: '{lm}'\nreflector: [rules, lm]\n"
         "responder: template\nstrategy: never\nseeds: 1\nfault_rate: 0\n"
     )
-    made = read_definition(path).study(limit=1, record=str(tmp_path / "calls.jsonl"))
+    made = read_definition(path).replace(limit=1).study(record=str(tmp_path / "calls.jsonl"))
     assert [(a.lm, a.reflector, a.responder) for a in made.arms] == [
         (lm, "rules", "template"), (lm, "lm", "template"),
     ]  # fmt: skip
@@ -327,7 +327,7 @@ def test_a_definition_names_models(lm, tmp_path):
 
 
 def test_a_definition_without_models_is_as_ever():
-    made = Definition("chain", seeds=1, fault_rate=(0.0,)).study(limit=1)
+    made = Definition("chain", seeds=1, fault_rate=(0.0,), limit=1).study()
     assert "--lm" not in command(made)
     assert all(a.lm is None for a in made.arms)
 
