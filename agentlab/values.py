@@ -165,6 +165,23 @@ def thaw(value: Any) -> Any:
     return value
 
 
+def plain(value: Any) -> Any:
+    """Return one persistent vector, map or record as plain data: ``default`` of a JSON encoder.
+
+    Raises
+    ------
+    TypeError
+        It is none of these.
+    """
+    if isinstance(value, PVector):
+        return list(value)
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, Value):
+        return value.to_json()
+    raise TypeError(f"{type(value).__name__} is not JSON: {value!r}")
+
+
 def vector_of(item: Any) -> Any:
     """Annotate a persistent vector whose items are ``item`` when they arrive as plain data.
 

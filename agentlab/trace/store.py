@@ -23,8 +23,8 @@ from agentlab.errors import RunError, StoreError, StoreVersionError, StoreWriteE
 from agentlab.state import State
 from agentlab.trace.delta import apply, delta
 from agentlab.trace.journal import Address, Entry, MemoryJournal
-from agentlab.trace.span import Span
-from agentlab.values import Json, thaw
+from agentlab.trace.span import COLUMNS, Span
+from agentlab.values import Json, plain, thaw
 
 VERSION = 1
 APPLICATION = 0x61676C62  # "aglb": tells our files from other SQLite files
@@ -64,9 +64,14 @@ class CellResult:
     attempt: int = 1
 
 
-def pack(value: Json) -> bytes:
-    """Return JSON data as compressed bytes."""
-    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+_PACKED = json.JSONEncoder(
+    separators=(",", ":"), ensure_ascii=False, allow_nan=False, default=plain
+)
+
+
+def pack(value: Any) -> bytes:
+    """Return JSON data, persistent vectors and maps in it too, as compressed bytes."""
+    text = _PACKED.encode(value)
     return zlib.compress(text.encode("utf-8", "surrogatepass"), 1)
 
 
@@ -77,7 +82,7 @@ def unpack(blob: bytes) -> Json:
 
 def pack_spans(spans: Iterable[Span]) -> bytes:
     """Return spans as compressed bytes; what is no JSON in them is an error."""
-    return pack([s.row() for s in spans])
+    return pack([[getattr(s, name) for name in COLUMNS] for s in spans])
 
 
 class Store:
