@@ -61,6 +61,11 @@ REACT = "react"
 """Key of the payload by which somebody asks for a decision, whatever the event's severity."""
 
 
+LEARNED = "learned"
+"""Key of the payload of a published event: a merge patch on the belief, true until a tool shows
+otherwise."""
+
+
 def _severity(known: dict[str, Any]) -> Severity:
     return SEVERITY.get(known.get("type"), Severity.WARNING)  # type: ignore[arg-type]
 
@@ -77,6 +82,7 @@ class ContextChangeEvent(Value):
     """Default: the type's own (``SEVERITY``)."""
     description: str = ""
     payload: Document = {}
+    """What else is known; see ``REACT`` and ``LEARNED``."""
     occurred_at: float = 0.0
     """Simulated seconds."""
 

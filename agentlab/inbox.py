@@ -11,9 +11,10 @@ import threading
 
 from agentlab.bench import Bench
 from agentlab.errors import RunError
-from agentlab.events import ContextChangeEvent
+from agentlab.events import LEARNED, ContextChangeEvent
 from agentlab.state import State
 from agentlab.trace.journal import Address
+from agentlab.values import merge_patch
 
 PLACE = "(inbox)"
 """Stands for the step id in the addresses of what was heard."""
@@ -79,6 +80,9 @@ def heard(state: State, bench: Bench, *, last: bool = False) -> State:
         bench.inbox.drop(len(events))
     for event in events:
         state = published(state, bench, event)
+        learned = event.payload.get(LEARNED)
+        if isinstance(learned, dict):
+            state = state.replace(belief=merge_patch(state.belief, learned))
     return state
 
 

@@ -331,7 +331,9 @@ class Run:
         Parameters
         ----------
         event : ContextChangeEvent
-            Without a session it becomes this run's, without a time it happened now.
+            Without a session it becomes this run's, without a time it happened now. A payload
+            ``{"learned": patch}`` is a merge patch on the belief: planners go by it until a
+            tool shows otherwise.
 
         Raises
         ------

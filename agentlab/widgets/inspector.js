@@ -117,6 +117,18 @@ function render({ model, el }) {
       silent: silent.checked,
     }),
   );
+  const event = select("event", "Type of event");
+  const news = make("input", "agentlab-call-text agentlab-news");
+  news.type = "text";
+  news.setAttribute("aria-label", "What happened");
+  news.placeholder = "what happened";
+  const tell = () => {
+    act("publish", { type: event.value, description: news.value });
+    news.value = "";
+  };
+  news.addEventListener("keydown", (e) => e.key === "Enter" && !publish.disabled && tell());
+  const heard = "Let the run hear of something; resident and event_driven strategies decide about it";
+  const publish = button("publish", "Publish event", heard, tell);
   const targets = make("span", "agentlab-targets");
   const clear = button("clear", "Clear", "Aim no fault at a tool any more", () =>
     act("clear_faults"),
@@ -125,6 +137,7 @@ function render({ model, el }) {
   faults.append(
     group("", inject, kind, make("span", "agentlab-word", "on"), tool, lasting, silentLabel),
     group("", targets, clear),
+    group("", publish, event, news),
   );
 
   const message = make("p", "agentlab-message-line");
@@ -271,6 +284,8 @@ function render({ model, el }) {
     offer(kind, view.kinds, view.kinds.map((k) => k.replaceAll("_", " ")));
     offer(tool, view.tools);
     offer(lasting, view.persistence);
+    offer(event, view.events);
+    publish.disabled = view.ended;
     inject.disabled = view.running || !view.tools.length;
     targets.textContent = view.targets.length ? `aimed: ${view.targets.join(", ")}` : "";
     clear.hidden = !view.targets.length;

@@ -24,6 +24,7 @@ import anywidget
 import traitlets
 
 from agentlab.errors import AgentLabError, PlanError, PlanParseError, RunError, UnknownNameError
+from agentlab.events import ChangeType, ContextChangeEvent
 from agentlab.nodes.base import END
 from agentlab.plans.task_plan import TaskPlan
 from agentlab.run import Run
@@ -40,6 +41,9 @@ CHUNK = 0.15
 """Seconds of a long run between two looks at it."""
 
 HERE = Path(__file__).parent
+
+PUBLISHED = (ChangeType.NEW_CONSTRAINT, ChangeType.EXTERNAL_SIGNAL)
+"""Types of events that a person publishes; the others are the run's own."""
 
 
 class Inspector(anywidget.AnyWidget):
@@ -195,6 +199,10 @@ class Inspector(anywidget.AnyWidget):
         self.run.edit(fault_plan=self.run.state.fault_plan.replace(targets=()))
         self._say("No fault is aimed at a tool any more; what stands already stays.")
 
+    def _do_publish(self, type: str, description: str = "") -> None:
+        self.run.publish(ContextChangeEvent(type=ChangeType(type), description=description))
+        self._say(f"{type} is published; the run hears of it at its next visit.")
+
     def _do_look(self, at: int) -> None:
         last = len(self.run.visited)
         self._at = None if at >= last else max(0, at)
@@ -298,6 +306,7 @@ class Inspector(anywidget.AnyWidget):
             "tools": [clean(t) for t in run.lab.tools],
             "kinds": [k.value for k in FaultKind if k not in LM_KINDS],
             "persistence": [p.value for p in Persistence],
+            "events": [t.value for t in PUBLISHED],
             "targets": [f"{t.kind} on {clean(t.tool)}" for t in run.state.fault_plan.targets],
             "editor": {
                 "text": clean(remaining_text(state.task_plan)) if state.task_plan else None,

@@ -405,3 +405,24 @@ def test_a_model_that_does_not_answer_is_a_message(chain, front_end):
         front(action, **told)
         assert front.failed
         assert "LM call" in front.said
+
+
+# ---- events -----------------------------------------------------------------------------------
+
+
+def test_an_event_is_published_and_decided_about(chain, front_end):
+    run = al.resident.start(al.Lab(chain(3), planner="search"))
+    front = front_end(run)
+    assert front.view["events"] == ["NEW_CONSTRAINT", "EXTERNAL_SIGNAL"]
+    front("run", node="monitor")
+    front("publish", type="NEW_CONSTRAINT", description="by noon")
+    assert front.said.startswith("NEW_CONSTRAINT is published")
+    view = front("run", node="react")
+    assert [e.description for e in run.state.fresh_events] == ["by noon"]
+    assert "by noon" in view["panels"]["trace"]
+    front("publish", type="NO_SUCH", description="")
+    assert front.failed
+    front("run")
+    front("publish", type="EXTERNAL_SIGNAL")
+    assert front.failed
+    assert "the run has ended" in front.said

@@ -724,3 +724,36 @@ def test_a_malformed_decision_is_asked_for_once_more_then_the_rules_decide(notes
     assert said in engine.prompts[2]
     assert good.state.last_decision.reasoning == "so I say"
     assert good.state.loop_status == "COMPLETED"
+
+
+# ---- what an event teaches ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("workflow", ["resident", "autonomous"])
+def test_an_event_teaches_what_planners_go_by(workflow):
+    lab = al.Lab(
+        al.load_suite("travel")["travel-easy-000"], planner="search", strategy="event_driven"
+    )
+    run = get_workflow(workflow).start(lab)
+    run.run_until(lambda state: state.task_plan is not None)
+    calm = run.fork()
+    calm.finish()
+    booked = [c.arguments["flight_id"] for c in calm.state.calls if c.tool == "book_flight"]
+    full = {"flights": {flight: {"seats": 0} for flight in booked}}
+    run.publish(event("NEW_CONSTRAINT", description="full", payload={"learned": full}))
+    run.finish()
+    assert booked
+    assert not [c for c in run.state.calls if c.arguments.get("flight_id") in booked]
+    assert run.verdict.success
+    assert run.state.replan_count == 1
+    assert run.replay().identical
+
+
+@pytest.mark.parametrize("learned", [None, 1, [], "x"])
+def test_what_is_no_patch_teaches_nothing(begin, learned, step):
+    run = begin([step("a")])
+    run.run_until("monitor")
+    run.publish(event(payload={"learned": learned}))
+    before = run.state.belief
+    run.finish()
+    assert run.state.belief == before
