@@ -46,6 +46,13 @@ run = al.autonomous.start(lab)
 run
 """
 
+RESIDENT = """
+import agentlab as al
+lab = al.Lab(al.load_suite("travel")["travel-easy-000"], planner="search")
+run = al.resident.start(lab)
+run
+"""
+
 ASKED = """
 import json
 import agentlab as al
@@ -341,6 +348,29 @@ def test_a_prompt_is_edited_asked_again_and_forked_from(opened):
     page.click("tab-steps")
     assert not page.one(".agentlab-asked").is_visible()
     assert page.page.evaluate("window.evil") is None
+    assert page.errors == []
+
+
+def test_a_person_publishes_an_event_and_the_run_decides(opened):
+    page = opened("resident", RESIDENT)
+    page.one(".agentlab-nodes").select_option("monitor")
+    page.click("until")
+    page.until(".agentlab-chip", "before monitor")
+    news = page.one(".agentlab-news")
+    news.fill("<b>no trip</b> after noon")
+    page.click("publish")
+    page.until(".agentlab-message-line", "NEW_CONSTRAINT is published")
+    assert news.input_value() == ""
+    page.one(".agentlab-nodes").select_option("execute")
+    page.click("until")
+    page.until(".agentlab-chip", "before execute")
+    page.click("tab-trace")
+    page.until(".agentlab-panel-trace", "<b>no trip</b> after noon")
+    assert "REPLAN_REMAINING" in page.text(".agentlab-panel-trace")
+    page.shoot("resident-0-decided")
+    page.click("run")
+    page.until(".agentlab-chip", "goal reached")
+    assert not page.one(".agentlab-publish").is_enabled()
     assert page.errors == []
 
 
