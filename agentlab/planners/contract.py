@@ -394,12 +394,11 @@ def _capability(offer: Offer) -> PlanCapability:
 
 
 def _step_line(step: PlanStep) -> str:
-    line = tool_line(
+    after = f" (after {', '.join(step.dependencies)})" if step.dependencies else ""
+    return tool_line(
         f"{step.step_id}: {step.execution_target}", step.input_schema, step.output_schema,
-        step.objective,
+        step.objective + after,
     )  # fmt: skip
-    after = ", ".join(step.dependencies)
-    return f"{line} (after {after})" if after else line
 
 
 DIRECT_CRITERIA = "The objective is met and the output is valid against the output schema."

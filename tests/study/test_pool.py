@@ -14,6 +14,7 @@ import time
 from contextlib import closing
 from pathlib import Path
 
+import cloudpickle
 import pandas as pd
 import pytest
 
@@ -252,6 +253,15 @@ class Breaking(Structured):
                 os._exit(7)
             raise SystemExit(3) if self.how == "thread" else ZeroDivisionError("a bug")
         return super().plan(request, bench)
+
+
+@pytest.fixture(autouse=True)
+def by_value():
+    """Workers cannot import this file: it is no module of a package that is installed."""
+    here = sys.modules[__name__]
+    cloudpickle.register_pickle_by_value(here)
+    yield
+    cloudpickle.unregister_pickle_by_value(here)
 
 
 def breaking(lm, tmp_path, how):
