@@ -80,7 +80,7 @@ class ReplanDecision(Value):
     wait: float = Field(default=0.0, ge=0)
     """Simulated seconds to wait before a RETRY."""
     steps_to_cancel: tuple[int, ...] = ()
-    """Indices that REPLAN_REMAINING cancels; empty: all that are pending."""
+    """Indices that REPLAN_REMAINING cancels, with what depends on them; empty: all pending."""
     new_context_hints: tuple[str, ...] = ()
     confidence: float = Field(default=1.0, ge=0, le=1)
     correction: dict[str, Any] = {}

@@ -213,16 +213,22 @@ def _replanned(state: State, lab: Bench, made: TaskPlan, scope: str) -> State:
 
 
 def _kept(old: TaskPlan, scope: str, cancel: tuple[int, ...]) -> list[TaskStep]:
-    """Return the steps that stay: completed ones, those under way, those not cancelled."""
+    """Return the steps that stay: completed ones, those under way, those not cancelled.
+
+    What depends on a cancelled step is cancelled with it: it could never start.
+    """
     if scope == FULL:
         return [s for s in old.steps if s.status is StepStatus.RUNNING]
-    stay = {StepStatus.COMPLETED, StepStatus.RUNNING}
-    return [
-        s
-        for s in old.steps
-        if s.status in stay
-        or (cancel and s.status is StepStatus.PENDING and s.step_index not in cancel)
-    ]
+    kept: list[TaskStep] = []
+    gone: set[str] = set()
+    for step in old.steps:  # a step comes after those that it depends on
+        pending = step.status is StepStatus.PENDING and step.step_index not in cancel
+        waits = cancel and pending and gone.isdisjoint(step.dependencies)
+        if step.status in (StepStatus.COMPLETED, StepStatus.RUNNING) or waits:
+            kept.append(step)
+        else:
+            gone.add(step.step_id)
+    return kept
 
 
 def _still_resolves(answer: str | None, plan: TaskPlan, state: State) -> bool:

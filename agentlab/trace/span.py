@@ -106,10 +106,14 @@ def text_of(content: Any) -> str:
     if content is None or isinstance(content, str):
         return content or ""
     parts = content if isinstance(content, list) else [content]
-    return "".join(
-        p["text"] if isinstance(p, dict) and isinstance(p.get("text"), str) else json_of(p)
-        for p in parts
-    )
+    return "".join(map(_part, parts))
+
+
+def _part(part: Any) -> str:
+    if isinstance(part, dict) and isinstance(part.get("text"), str):
+        return str(part["text"])
+    document = isinstance(part, dict) and part.get("type") == "data" and "value" in part
+    return json_of(part["value"] if document else part)
 
 
 def json_of(value: Any) -> str:

@@ -42,6 +42,8 @@ def test_parts_that_are_no_text_are_shown_as_they_are():
     assert span.messages() == [
         ("system", "be brief"), ("user", 'see {"type": "image", "url": "x"}')
     ]  # fmt: skip
+    said = {"message": {"parts": [{"type": "data", "value": {"action": "ABORT"}}]}}
+    assert lm_span({}, said).reply == '{"action": "ABORT"}'
     assert (lm_span(None).prompt, lm_span(None).reply, lm_span({}, "hi").reply) == ("", "", "hi")
 
 

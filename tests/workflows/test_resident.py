@@ -757,3 +757,16 @@ def test_what_is_no_patch_teaches_nothing(begin, learned, step):
     before = run.state.belief
     run.finish()
     assert run.state.belief == before
+
+
+def test_what_depends_on_a_cancelled_step_is_cancelled_with_it(begin, step):
+    old = [step("a"), step("b", "note", "a"), step("c", "note", "b"), step("d"), step("e")]
+    decide = Answers(al.ReplanDecision(action="REPLAN_REMAINING", steps_to_cancel=(1,)), "CONTINUE")
+    run = begin(old, [step("new")], strategy=decide.strategy())
+    run.run_until("monitor")
+    run.publish(event("NEW_CONSTRAINT"))
+    run.finish()
+    record = run.state.replan_history[0]
+    assert {s.step_id for s in record.after.steps} == {"a", "d", "e", "new"}
+    assert run.state.loop_status == "COMPLETED"
+    assert {r.step_id for r in run.state.task_results} == {"a", "d", "e", "new"}
