@@ -151,7 +151,7 @@ class LMResponder:
             why = str(e)
         if text.strip():
             return text
-        return f"{TemplateResponder().respond(state, bench)}\n(Written by template: {why}.)"
+        return f"{TemplateResponder().respond(state, bench)}\n(Written by template: {why.rstrip('.')}.)"
 
 
 class LMDecider:
