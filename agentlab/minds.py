@@ -151,7 +151,8 @@ class LMResponder:
             why = str(e)
         if text.strip():
             return text
-        return f"{TemplateResponder().respond(state, bench)}\n(Written by template: {why.rstrip('.')}.)"
+        why = why.rstrip(".")
+        return f"{TemplateResponder().respond(state, bench)}\n(Written by template: {why}.)"
 
 
 class LMDecider:

@@ -19,8 +19,8 @@ RUNS = (
     "ceiling_found_by", "ceiling_seconds", "twin_success", "twin_sim_seconds", "recovered",
     "stopped_by", "error", "reasons", "answer", "replans", "plans", "plan_steps", "executions",
     "failed_executions", "retries", "tool_calls", "lm_calls", "lm_tokens", "lm_misses",
-    "parse_failures", "sim_seconds", "makespan", "critical_path", "parallel_efficiency", "speed_up", "wall_seconds",
-    "visits", "faults_delivered", "faults_silent", "changed_state", "asked",
+    "parse_failures", "sim_seconds", "makespan", "critical_path", "parallel_efficiency", "speed_up",
+    "wall_seconds", "visits", "faults_delivered", "faults_silent", "changed_state", "asked",
 )  # fmt: skip
 """Columns of the ``runs`` frame.
 
