@@ -119,10 +119,11 @@ def evaluate(
         list[str] | None, typer.Option(help="A replan strategy, e.g. 'retry(2)'; give several.")
     ] = None,
     workflow: Annotated[
-        str | None, typer.Option(help="How plans are gone about: autonomous,resident [autonomous].")
+        list[str] | None,
+        typer.Option(help="How plans are gone about: autonomous,resident [autonomous]."),
     ] = None,
     fault_rate: Annotated[
-        str | None, typer.Option(help="Probabilities that a call meets a fault: 0,0.1,0.3")
+        list[str] | None, typer.Option(help="Probabilities that a call meets a fault: 0,0.1,0.3")
     ] = None,
     seeds: Annotated[int | None, typer.Option(min=1, help="Seeds 0 ... N-1 [5].")] = None,
     faults: Annotated[
@@ -130,7 +131,7 @@ def evaluate(
         typer.Option(help="transient, permanent, announced, silent, or scenario (their own)."),
     ] = None,
     workers: Annotated[
-        list[int] | None, typer.Option(min=1, help="Steps under way at once [1]; give several.")
+        list[str] | None, typer.Option(help="Steps under way at once: 1,4 [1].")
     ] = None,
     lm: Annotated[
         list[str] | None, typer.Option(help="A language model, e.g. openai/gpt-4o-mini; recorded.")
@@ -170,17 +171,17 @@ def evaluate(
     The same command goes on where it was stopped. Example: agentlab eval travel --strategy never
     --strategy 'retry(2)' --fault-rate 0,0.1 --seeds 10
     """
-    from agentlab.study.definition import parse_rates
+    from agentlab.study.definition import parse_names, parse_rates, parse_workers
     from agentlab.terminal import counted, visible
 
     definition = _definition(suite, lm or ()).replace(
         planner=tuple(dict.fromkeys(planner)) if planner else None,
         strategy=tuple(dict.fromkeys(strategy)) if strategy else None,
-        workflow=tuple(dict.fromkeys(workflow.split(","))) if workflow else None,
-        fault_rate=None if fault_rate is None else parse_rates(fault_rate),
+        workflow=parse_names(",".join(workflow)) if workflow else None,
+        fault_rate=parse_rates(",".join(fault_rate)) if fault_rate else None,
         seeds=seeds,
         faults=faults,
-        workers=tuple(dict.fromkeys(workers)) if workers else None,
+        workers=parse_workers(",".join(workers)) if workers else None,
         lm=tuple(dict.fromkeys(lm)) if lm else None,
         reflector=tuple(dict.fromkeys(reflector)) if reflector else None,
         responder=tuple(dict.fromkeys(responder)) if responder else None,

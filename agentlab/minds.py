@@ -151,6 +151,7 @@ class LMResponder:
             why = str(e)
         if text.strip():
             return text
+        why = why.rstrip(".")
         return f"{TemplateResponder().respond(state, bench)}\n(Written by template: {why}.)"
 
 

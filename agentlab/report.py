@@ -105,6 +105,14 @@ def cautions(study: Study) -> list[str]:
     crashed = int((runs["status"] == "crashed").sum())
     if crashed:
         found.append(f"{counted(crashed, 'run')} crashed and count as failures (--retry-crashed).")
+    missed = int((runs["lm_misses"] > 0).sum())
+    if missed:
+        found.append(
+            f"{counted(missed, 'run')} of {len(runs):,} asked for a reply that the recording does "
+            "not hold and went on without; nothing in them tells of the model from there on. A "
+            "recording knows the prompts of one study: other planners, strategies, rates or seeds "
+            "lead to others."
+        )
     clusters, pairs = runs["cluster"].nunique(), runs["arm"].nunique() - 1
     least = 2.0 ** (1 - clusters)  # of a two-sided sign-flip test that agrees everywhere
     if pairs and least * pairs >= ALPHA:

@@ -28,7 +28,7 @@ LENGTH = 200
 def run(
     task: Annotated[str, typer.Argument(help="What the agent is asked.")],
     agent: Annotated[
-        str, typer.Option(help="FILE:NAME, an agent in a YAML or TOML file; example:assistant.")
+        str, typer.Option(help="FILE:ID, an agent in a YAML or TOML file; example:assistant.")
     ],
     lm: Annotated[
         str | None, typer.Option(help="A language model, for every agent [the agent's own].")

@@ -143,6 +143,24 @@ def test_options_reach_the_study(tmp_path, monkeypatch):
     assert study.out == Path("results/s")
 
 
+def test_numbers_and_workflows_are_listed_by_commas_or_one_by_one(tmp_path, monkeypatch):
+    made = []
+    monkeypatch.setattr(al.Study, "run", lambda self, **o: made.append(self) or 1 / 0)
+    start = ["eval", "chain", "--planner", "search", "--strategy", "never"]
+    listed = {"--workers": "1,2", "--workflow": "autonomous, resident", "--fault-rate": "0,0.1"}
+    single = {k: v.replace(" ", "").split(",") for k, v in listed.items()}
+    for words in (
+        [word for pair in listed.items() for word in pair],
+        [word for name, values in single.items() for v in values for word in (name, v)],
+    ):
+        with pytest.raises(ZeroDivisionError):
+            run(*start, *words)
+    by_commas, one_by_one = made
+    assert by_commas.definition() == one_by_one.definition()
+    assert len(by_commas.arms) == 4
+    assert by_commas.fault_rates == (0, 0.1)
+
+
 def test_crashed_runs_are_noted_and_run_again_when_asked(tmp_path, monkeypatch):
     words = ("eval", "chain", *SMALL, "--strategy", "never", "--out", str(tmp_path))
 
@@ -299,7 +317,12 @@ CHAIN = "eval chain --out {out}/r"
         (f"{CHAIN} --faults slient", "unknown faults 'slient'; did you mean 'silent'?"),
         (f"{CHAIN} --seeds 0", "'--seeds'"),
         (f"{CHAIN} --seeds many", "'--seeds'"),
-        (f"{CHAIN} --workers 0", "'--workers'"),
+        (f"{CHAIN} --workers 0", "--workers of at least 1 such as '1,4', got '0'"),
+        (f"{CHAIN} --workers 1,,2", "such as '1,4', got '1,,2'"),
+        (f"{CHAIN} --workers two", "such as '1,4', got 'two'"),
+        (f"{CHAIN} --workflow residnt", "unknown workflow 'residnt'; did you mean 'resident'?"),
+        (f"{CHAIN} --workflow=", "unknown workflow ''; known: autonomous"),
+        (f"{CHAIN} --fault-rate=", "such as '0,0.1,0.3', got ''"),
         (f"{CHAIN} --processes 0", "'--processes'"),
         (f"{CHAIN} --limit 0", "'--limit'"),
         (f"{CHAIN} --colour", "--colour"),

@@ -19,6 +19,7 @@ import agentlab as al
 from agentlab.cli import app
 from agentlab.datasets import find_recording, folder, recorded_study
 from agentlab.lm.recording import Recorded, Recording
+from agentlab.report import cautions
 from agentlab.study.definition import read_definition, recorded_definition
 
 NAMES = sorted(p.name.split(".")[0] for p in (folder() / "recordings").glob("*.jsonl*"))
@@ -102,6 +103,20 @@ def test_a_prompt_that_drifted_is_told_with_what_differs(tmp_path, monkeypatch):
     assert not row["success"]
     assert "quickstart.jsonl" in row["error"]
     assert "as many steps" in row["error"]
+
+
+def test_what_a_recording_does_not_hold_is_counted_and_cautioned(tmp_path, replayed):
+    for known, _ in replayed.values():
+        assert not known.runs["lm_misses"].any()
+        assert not any("recording does not hold" in text for text in cautions(known))
+    suite = al.load_suite("quickstart")[:3]
+    arms = al.grid(planner=["search", "contract"], lm="recorded", responder="template")
+    other = al.Study(arms, suite, fault_rate=0.0, seeds=1, out=tmp_path / "out", controls=False)
+    runs = other.run(processes=1)
+    assert dict(runs.groupby("planner")["lm_misses"].sum() > 0) == {
+        "contract": True, "search": False,
+    }  # fmt: skip
+    assert any("3 runs of 6 asked for a reply that the recording" in c for c in cautions(other))
 
 
 def test_a_recorded_model_asks_nobody():

@@ -226,6 +226,9 @@ def _measured(run: Run) -> dict[str, Json]:
         "tool_calls": state.tool_calls,
         "lm_calls": state.lm_calls,
         "lm_tokens": state.lm_tokens,
+        "lm_misses": sum(
+            (s.error or "").startswith("RecordingMiss:") for s in run.recorder.of_kind("lm")
+        ),
         "parse_failures": state.parse_failures,
         "sim_seconds": state.now,
         **timing(run),

@@ -204,6 +204,25 @@ def parse_rates(text: str) -> tuple[float, ...]:
         ) from e
 
 
+def parse_workers(text: str) -> tuple[int, ...]:
+    """Return the numbers of workers in a text such as ``1,4``.
+
+    Raises
+    ------
+    ConfigError
+        A part is no whole number of at least 1.
+    """
+    parts = parse_names(text)
+    if not all(part.isdecimal() and int(part) for part in parts):
+        raise ConfigError(f"expected --workers of at least 1 such as '1,4', got {text!r}")
+    return tuple(dict.fromkeys(map(int, parts)))
+
+
+def parse_names(text: str) -> tuple[str, ...]:
+    """Return the different parts of a text such as ``autonomous,resident``, in order."""
+    return tuple(dict.fromkeys(part.strip() for part in text.split(",")))
+
+
 def read_definition(path: str | Path) -> Definition:
     """Read a study from a YAML file.
 

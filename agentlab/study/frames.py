@@ -18,14 +18,15 @@ RUNS = (
     "difficulty", "cluster", "fault_rate", "seed", "status", "success", "floor", "ceiling",
     "ceiling_found_by", "ceiling_seconds", "twin_success", "twin_sim_seconds", "recovered",
     "stopped_by", "error", "reasons", "answer", "replans", "plans", "plan_steps", "executions",
-    "failed_executions", "retries", "tool_calls", "lm_calls", "lm_tokens", "parse_failures",
-    "sim_seconds", "makespan", "critical_path", "parallel_efficiency", "speed_up", "wall_seconds",
-    "visits", "faults_delivered", "faults_silent", "changed_state", "asked",
+    "failed_executions", "retries", "tool_calls", "lm_calls", "lm_tokens", "lm_misses",
+    "parse_failures", "sim_seconds", "makespan", "critical_path", "parallel_efficiency", "speed_up",
+    "wall_seconds", "visits", "faults_delivered", "faults_silent", "changed_state", "asked",
 )  # fmt: skip
 """Columns of the ``runs`` frame.
 
 ``asked`` is False for fault-free twins that the study added; ``recovered`` is success where a
-fault was delivered and the twin succeeds, else missing; ``sim_seconds`` are simulated seconds.
+fault was delivered and the twin succeeds, else missing; ``sim_seconds`` are simulated seconds;
+``lm_misses`` are LM calls that a recording had no reply to: nobody knows what the model would say.
 Of ``makespan``, ``critical_path``, ``parallel_efficiency`` and ``speed_up`` see
 ``agentlab.study.cells.timing``.
 """
