@@ -267,5 +267,5 @@ def suggest(name: str, known: Iterable[str]) -> str:
     """
     names = sorted(known)
     listing = ", ".join(names[:30]) + (", ..." if len(names) > 30 else "") if names else "none"
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+    near = difflib.get_close_matches(str(name), names, n=1, cutoff=0.6)
     return (f"did you mean {near[0]!r}? " if near else "") + f"known: {listing}"

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from agentlab.config import AgentRegistry
-from agentlab.errors import RunError
+from agentlab.errors import RunError, StoreError
 from agentlab.lab import Lab
 from agentlab.planners.fixed import Fixed
 from agentlab.run import Run
@@ -90,6 +90,8 @@ def keeping(
         The folder cannot be written, or holds something else.
     """
     with Store(out) as store:
+        if "definition" in store.meta():
+            raise StoreError(f"{out}: holds the results of a study; choose another folder")
         run = workflow.start(lab, task, store=store, handler=handler)
         key, written = _key(run.run_id), made.to_json()
         store.add_meta(**{key: written})
@@ -118,19 +120,23 @@ def load(out: str | Path, run: str = "", *, replay: bool, handler: object = None
     StoreError, RunError
         There is no such folder or run, or it was kept by other means.
     """
-    store = Store(out, read_only=replay)
-    ids = [i for i in store.run_ids() if i.startswith(run)]
+    with Store(out, read_only=True) as store:
+        known, meta = store.run_ids(), store.meta()
+    if not known:
+        holds = "a study, which agentlab eval goes on with" if "definition" in meta else "nothing"
+        raise RunError(f"{out}: expected runs kept by 'agentlab run --out', it holds {holds}")
+    ids = [i for i in known if i.startswith(run)]
     if not ids or (run and len(ids) > 1):
-        known = ", ".join(store.run_ids()) or "none"
-        raise RunError(f"{out}: {len(ids)} runs start with {run!r}; runs: {known}")
-    made = store.meta().get(_key(ids[-1]))
+        problem = f"{len(ids)} runs start" if ids else "no run starts"
+        raise RunError(f"{out}: {problem} with {run!r}; runs: {', '.join(known)}")
+    made = meta.get(_key(ids[-1]))
     if made is None:
         raise RunError(
             f"{out}: run {ids[-1]} was not kept by 'agentlab run --out'; Run.resume(store, lab) "
             "goes on with it"
         )
     lab = Made.from_json(made, listed=replay).lab()
-    return Run.resume(store, lab, ids[-1], handler=handler)
+    return Run.resume(Store(out, read_only=replay), lab, ids[-1], handler=handler)
 
 
 def replay(out: str | Path, run: str = "") -> ReplayReport:

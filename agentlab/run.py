@@ -338,9 +338,11 @@ class Run:
         Raises
         ------
         RunError
-            The run has ended, or the event belongs to another session.
+            The run has ended, the event belongs to another session, or it is no event.
         """
         state = self.state
+        if not isinstance(event, ContextChangeEvent):
+            raise RunError(f"expected a ContextChangeEvent, got {event!r}")
         if event.session_id not in ("", state.session_id):
             raise RunError(
                 f"the event is of session {event.session_id!r}, this is {state.session_id!r}"
@@ -514,6 +516,8 @@ class Run:
         return ask_again(self.lab.model, call, prompt)
 
     def _visit_number(self, at: int) -> int:
+        if not isinstance(at, int):
+            raise RunError(f"expected the number of a visit, got {at!r}")
         number = at + len(self.visited) if at < 0 else at
         if not 0 <= number < len(self.states):
             raise RunError(f"expected a visit between 0 and {len(self.visited)}, got {at}")

@@ -83,7 +83,8 @@ def resume(
 
     progress = Progress(sys.stdout, sys.stderr)
     under_way = kept.load(folder, run, replay=False, handler=progress)
-    progress.tell(f"run {under_way.run_id} goes on at visit {len(under_way.visited)}")
+    goes_on = f"goes on at visit {len(under_way.visited)}"
+    progress.tell(f"run {under_way.run_id} {'had ended' if under_way.finished else goes_on}")
     _finish(under_way, progress)
 
 

@@ -198,8 +198,10 @@ class PlanningLoopSession:
         PlanEditError
             It cancels a step that is completed or does not exist.
         RunError
-            The session has ended.
+            The session has ended, or it is no decision.
         """
+        if not isinstance(decision, ReplanDecision):
+            raise RunError(f"expected a ReplanDecision, got {decision!r}")
         decision.checked(self.run.state.task_plan)
         future = _future()
         with self._lock:
@@ -326,7 +328,9 @@ class PlanningLoopRegistry:
         """
         with self._lock:
             if session_id not in self._sessions:
-                raise UnknownNameError("session", session_id, self._sessions)
+                raise UnknownNameError(
+                    "session", session_id, self._sessions, "one that has ended is not known here"
+                )
             return self._sessions[session_id]
 
     def remove(self, session_id: str) -> None:

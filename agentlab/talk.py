@@ -210,10 +210,12 @@ def answered(calls: Sequence[Span], replies: Mapping[int, str]) -> list[Entry]:
     Raises
     ------
     RunError
-        There is no such call.
+        There is no such call, or these are no replies.
     """
+    if not isinstance(replies, Mapping) or not all(isinstance(t, str) for t in replies.values()):
+        raise RunError(f"expected replies such as {{0: 'text'}}, got {replies!r}")
     for number in replies:
-        if not 0 <= number < len(calls):
+        if not isinstance(number, int) or not 0 <= number < len(calls):
             raise RunError(
                 f"expected the number of one of the visit's {len(calls)} LM calls, got {number}"
             )
@@ -240,7 +242,7 @@ def ask_again(model: Model | None, call: Span, prompt: str | None = None) -> str
     LMError, RecordingMiss
         No reply came.
     """
-    if model is None or call.kind != "lm":
+    if model is None or not isinstance(call, Span) or call.kind != "lm":
         raise RunError("only an LM call of a run with a language model can be asked again")
     request = dict(call.input)
     if prompt is not None:

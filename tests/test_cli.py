@@ -342,8 +342,11 @@ CHAIN = "eval chain --out {out}/r"
         ("show {out}/newer", "written by a newer agentlab (format 99"),
         ("report {out}", "no such results file"),
         ("replay {out} abc", "no such results file"),
-        ("show {results} zzz", "no run of this study start with 'zzz'"),
-        ("replay {results} zzz", "no run of this study start with 'zzz'"),
+        ("show {results} zzz", "no run of it starts with 'zzz'; keys look like"),
+        ("replay {results} zzz", "no run of it starts with 'zzz'; keys look like"),
+        ("replay {results}", "expected the key of a run; keys look like"),
+        ("resume {results}", "it holds a study, which agentlab eval goes on with"),
+        ("resume {out}/r", "r/study.db: no such results file"),
     ],
 )
 def test_a_mistake_is_one_message_and_exit_code_2(words, message, tmp_path, results, monkeypatch):

@@ -105,3 +105,8 @@ def test_suggest():
     many = [f"name{i:02d}" for i in range(40)]
     assert suggest("name07", reversed(many)).startswith("did you mean 'name07'? known: name00, ")
     assert suggest("zzz", many).endswith("name29, ...")
+
+
+@pytest.mark.parametrize("name", [3, None, ("a", "b"), object(), 2.5])
+def test_a_name_that_is_no_text_is_told_too(name):
+    assert repr(name) in str(UnknownNameError("session", name, ["a", "b"]))

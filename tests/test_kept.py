@@ -165,14 +165,39 @@ def test_what_is_not_there(home, tmp_path):
     for words in (["replay", tmp_path / "no"], ["resume", tmp_path / "no"]):
         code, _, err = said(*words)
         assert (code, err.count("error: ")) == (2, 1)
+        assert not words[1].exists()
     with Store(tmp_path / "other") as store:
         from agentlab.state import State
 
         store.start_run("abc", "autonomous", State())
     assert "was not kept by" in said("resume", tmp_path / "other")[2]
-    assert "runs start with 'zzz'" in said("resume", tmp_path / "other", "zzz")[2]
+    assert "no run starts with 'zzz'; runs: abc" in said("resume", tmp_path / "other", "zzz")[2]
     with pytest.raises(RunError, match="abc"):
         kept.load(tmp_path / "other", "q", replay=True)
+
+
+def test_kept_runs_and_a_study_do_not_share_a_folder(home, model):
+    plan = home / "plan.json"
+    plan.write_text('[{"name": "a", "actionType": "aggregate"}]')
+    ask = ["run", "x", "--agent", f"{home}/agents.yaml:boss", "--plan", plan, "--out"]
+    small = ["--planner", "search", "--limit", "1", "--seeds", "1", "--processes", "1", "--out"]
+    assert said(*ask, home / "runs")[0] == said("eval", "chain", *small, home / "study")[0] == 0
+    code, _, err = said(*ask, home / "study")
+    assert (code, "holds the results of a study; choose another folder" in err) == (2, True)
+    code, _, err = said("eval", "chain", *small, home / "runs")
+    assert (code, "holds kept runs and no study; choose another folder" in err) == (2, True)
+    assert said("show", home / "runs")[1].count("finished") == 1
+    assert "12 runs" in said("show", home / "study")[1]
+
+
+def test_what_has_ended_is_not_said_to_go_on(home, model):
+    plan = home / "plan.json"
+    plan.write_text('[{"name": "a", "actionType": "aggregate"}]')
+    _, response, _ = said("run", "x", "--agent", f"{home}/agents.yaml:boss", "--plan", plan,
+                          "--out", home / "runs")  # fmt: skip
+    code, again, err = said("resume", home / "runs")
+    assert (code, again) == (0, response)
+    assert err.rstrip().endswith("had ended")
 
 
 def test_a_registry_comes_back_from_json(home):

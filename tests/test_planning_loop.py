@@ -606,8 +606,15 @@ def test_names_of_sessions(held):
         loop.registry.register(session)
     with pytest.raises(RunError, match="the event is of session 'other'"):
         loop.publish_event(session.session_id, event(session_id="other"))
+    for wrong in ("hello", {"type": "NEW_CONSTRAINT"}, None):
+        with pytest.raises(RunError, match="expected a ContextChangeEvent, got"):
+            loop.publish_event(session.session_id, wrong)
+        with pytest.raises(RunError, match="expected a ReplanDecision, got"):
+            loop.execute_replan(session, wrong)
     gate.open.set()
     session.wait(LONG)
+    with pytest.raises(UnknownNameError, match="one that has ended is not known here"):
+        loop.publish_event(session.session_id, event())
 
 
 def test_the_configuration_is_strategy_and_executor(notes, step, chain):

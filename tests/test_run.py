@@ -329,6 +329,13 @@ def test_a_fork_is_not_rewound_past_its_origin(two):
 # ---- forking ----------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("at", [99, -99, "planning", 1.5])
+def test_a_fork_begins_at_a_visit(two, at):
+    two.finish()
+    with pytest.raises(RunError, match=r"expected .*a visit"):
+        two.fork(at=at)
+
+
 @pytest.mark.parametrize("at", range(7))
 def test_fork_executes_nothing_of_what_came_before(two, notes, at):
     two.finish()

@@ -284,6 +284,9 @@ def test_no_such_call(chain):
     for at, number in ((1, 1), (1, -1), (2, 0)):
         with pytest.raises(RunError, match=f"got {number}"):
             run.fork(at=at, replies={number: "x"})
+    for replies in ("x", ["x"], {0: 3}, {"0": "x"}):
+        with pytest.raises(RunError, match="expected"):
+            run.fork(at=1, replies=replies)
 
 
 def test_a_prompt_is_asked_again_with_other_words(chain):
@@ -302,8 +305,9 @@ def test_a_prompt_is_asked_again_with_other_words(chain):
     assert heard[2].endswith("\n\nPlan nothing.")
     assert heard[2].startswith("Make a plan")
     assert (len(run.spans), run.state) == (spans, state)
-    with pytest.raises(RunError, match="only an LM call"):
-        run.ask_again(run.recorder.of_kind("node")[0])
+    for other in (run.recorder.of_kind("node")[0], 0, call.prompt):
+        with pytest.raises(RunError, match="only an LM call"):
+            run.ask_again(other)
 
 
 # ---- forks and repeated requests -------------------------------------------------------------

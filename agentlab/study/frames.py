@@ -109,10 +109,15 @@ def _encodable(value: Any) -> Any:
     return value.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
 
 
+KEYS = (
+    "cell", "arm", "workflow", "planner", "strategy", "workers", "scenario", "fault_rate", "seed",
+)  # fmt: skip
+"""Columns that every frame of a part of a run begins with."""
+
+
 def joined(spans: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
-    """Put arm, scenario, rate and seed of its run before each span."""
-    keys = ["cell", "arm", "scenario", "fault_rate", "seed"]
-    return runs[keys].merge(spans, on="cell", how="inner")
+    """Put arm, its factors, scenario, rate and seed of its run before each span."""
+    return runs[list(KEYS)].merge(spans, on="cell", how="inner")
 
 
 CHANGES = ("kept", "added", "removed", "changed")
@@ -156,7 +161,7 @@ def _with_following(cells: list[str], names: list[str], values: list[Any]) -> li
 
 
 LM_CALLS = (
-    "cell", "arm", "scenario", "fault_rate", "seed", "span_id", "visit", "step_id", "model",
+    *KEYS, "span_id", "visit", "step_id", "model",
     "prompt", "reply", "request", "finish", "error", "input_tokens", "output_tokens", "cost",
     "served", "occurrence", "faults", "seconds", "sim_start", "sim_end",
 )  # fmt: skip

@@ -206,6 +206,8 @@ class Study:
     def _register(self, store: Store, allow_mixed: bool) -> None:
         """Write down what is needed to reproduce; refuse results of other code."""
         meta = store.meta()
+        if "definition" not in meta and store.run_ids():
+            raise StudyError(f"{self.out}: holds kept runs and no study; choose another folder")
         code = code_fingerprint()
         before = meta.get("code", [])
         if before and code not in before and not allow_mixed:
@@ -361,10 +363,10 @@ class Study:
         found = [(k, c) for k, c in self._keyed().items() if k.startswith(cell) and c.role == ARM]
         if len(found) != 1:
             some = ", ".join(list(self.runs["cell"][:3]))
-            problem = "no run" if not found else f"{len(found)} runs"
+            problem = f"{len(found)} runs of this study start" if found else "no run of it starts"
+            problem = f"{problem} with {cell!r}" if cell else "expected the key of a run"
             raise StudyError(
-                f"{problem} of this study start with {cell!r}; keys look like {some} "
-                "(column 'cell' of the runs frame)"
+                f"{self.out}: {problem}; keys look like {some} (column 'cell' of the runs frame)"
             )
         return found[0]
 

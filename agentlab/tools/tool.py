@@ -68,6 +68,11 @@ class Tool:
         Who carries it out: "environment" or "function".
     function : callable, optional
         For service "function": called with the arguments by name, returns JSON.
+
+    Raises
+    ------
+    UnknownNameError, ConfigError
+        There is no such effect, or a time cannot be.
     """
 
     name: str
@@ -82,6 +87,18 @@ class Tool:
     needs_approval: bool = False
     service: str = "environment"
     function: Callable[..., Json] | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.effect, Effect):
+            known = [e.value for e in Effect]
+            if self.effect not in known:
+                raise UnknownNameError("effect", str(self.effect), known, f"tool {self.name!r}")
+            object.__setattr__(self, "effect", Effect(self.effect))
+        if self.seconds < 0 or not self.timeout > 0:
+            raise ConfigError(
+                f"tool {self.name!r}: expected seconds of at least 0 and a timeout above 0, got "
+                f"{self.seconds!r} and {self.timeout!r}"
+            )
 
     def check(self, arguments: Json) -> str | None:
         """Return what is wrong with the arguments, or None.
@@ -189,7 +206,7 @@ def tool(
             description=inspect.getdoc(function) or "",
             parameters=parameters or _signature_schema(function),
             returns=returns or {},
-            effect=Effect(effect),
+            effect=effect,  # type: ignore[arg-type]
             seconds=seconds,
             holds=tuple(holds),
             timeout=timeout,

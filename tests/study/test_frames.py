@@ -13,7 +13,7 @@ import agentlab as al
 from agentlab.environments.chain import generate
 from agentlab.errors import UnknownNameError
 from agentlab.scenario import WorldEvent
-from agentlab.study.frames import RUNS, runs_frame, unpacked
+from agentlab.study.frames import KEYS, RUNS, runs_frame, unpacked
 from agentlab.trace.span import COLUMNS
 from agentlab.trace.store import CellResult
 
@@ -70,7 +70,7 @@ def test_a_row_a_run(study, states):
 
 def test_a_row_a_span(study, states):
     spans = study.frame("spans")
-    assert set(COLUMNS) | {"cell", "arm", "scenario", "fault_rate", "seed"} == set(spans.columns)
+    assert set(COLUMNS) | set(KEYS) == set(spans.columns)
     assert counts(spans, list(states)) == [len(run.spans) for run in states.values()]
     cell, run = next(iter(states.items()))
     mine = spans[spans["cell"] == cell].sort_values("span_id")
@@ -117,6 +117,15 @@ def watched(tmp_path_factory):
     )  # fmt: skip
     made.run(processes=1)
     return made
+
+
+@pytest.mark.parametrize("name", ["spans", "steps", "decisions", "faults", "lm_calls"])
+def test_every_frame_can_be_grouped_by_the_factors_of_its_arm(study, name):
+    frame = study.frame(name)
+    assert list(frame.columns[: len(KEYS)]) == list(KEYS)
+    runs = study.runs.set_index("cell")
+    for factor in KEYS[1:]:
+        assert frame[factor].tolist() == runs[factor].loc[frame["cell"]].tolist()
 
 
 def test_decisions_about_events(watched):

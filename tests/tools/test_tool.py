@@ -126,6 +126,23 @@ def test_draft_2020_12_rules():
     assert check_schema({"dependentRequired": {"a": ["b"]}}, {"a": 1}, "it") is not None
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [{"timeout": 0}, {"timeout": -1}, {"timeout": float("nan")}, {"seconds": -1},
+     {"effect": "raed"}],
+)  # fmt: skip
+def test_a_tool_says_at_once_what_cannot_be(wrong):
+    match = "did you mean 'read'" if "effect" in wrong else "a timeout above 0, got"
+    for make in (lambda: Tool("t", **wrong), lambda: tool(**wrong)(print_nothing)):
+        with pytest.raises(ConfigError if "effect" not in wrong else UnknownNameError, match=match):
+            make()
+    assert Tool("t", effect="write").effect is Effect.WRITE
+
+
+def print_nothing() -> None:
+    """Do nothing."""
+
+
 # ---- the registry ----------------------------------------------------------------------------
 
 
@@ -267,8 +284,3 @@ def test_functions_that_cannot_be_called_by_name():
     for function in (stars, more, positional):
         with pytest.raises(ConfigError, match=f"{function.__name__}: a tool needs named"):
             tool(function)
-
-
-def test_an_effect_that_is_none():
-    with pytest.raises(ValueError, match="'reed' is not a valid Effect"):
-        tool(effect="reed")(lambda: None)
