@@ -724,3 +724,14 @@ def test_a_malformed_decision_is_asked_for_once_more_then_the_rules_decide(notes
     assert said in engine.prompts[2]
     assert good.state.last_decision.reasoning == "so I say"
     assert good.state.loop_status == "COMPLETED"
+
+
+@pytest.mark.parametrize("value", [float("nan"), {1}, [object()]])
+def test_what_could_not_be_written_down_is_not_heard(begin, step, value):
+    """Once in the inbox it would break every visit that takes it out."""
+    run = begin([step("a")])
+    for broken in (event(payload={"a": value}), {"type": "NEW_CONSTRAINT"}):
+        with pytest.raises(RunError, match="expected a ContextChangeEvent with a payload of JSON"):
+            run.publish(broken)
+    run.finish()
+    assert run.state.loop_status == "COMPLETED"
