@@ -30,10 +30,10 @@ from agentlab.plans.task_plan import TaskPlan, ordered
 from agentlab.state import State
 from agentlab.talk import answered, ask_again
 from agentlab.trace.compare import ReplayReport, first_difference
-from agentlab.trace.journal import Journal, MemoryJournal, NoJournal, ReplayJournal
+from agentlab.trace.journal import Address, Entry, Journal, MemoryJournal, NoJournal, ReplayJournal
 from agentlab.trace.recorder import Recorder
 from agentlab.trace.span import Span
-from agentlab.values import with_fields
+from agentlab.values import is_json, with_fields
 from agentlab.visits import Lineage, Visit
 
 if TYPE_CHECKING:
@@ -338,11 +338,11 @@ class Run:
         Raises
         ------
         RunError
-            The run has ended, the event belongs to another session, or it is no event.
+            The run has ended, or the event belongs to another session or is not JSON.
         """
         state = self.state
-        if not isinstance(event, ContextChangeEvent):
-            raise RunError(f"expected a ContextChangeEvent, got {event!r}")
+        if not isinstance(event, ContextChangeEvent) or not is_json(event.payload):
+            raise RunError(f"expected a ContextChangeEvent with a payload of JSON, got {event!r}")
         if event.session_id not in ("", state.session_id):
             raise RunError(
                 f"the event is of session {event.session_id!r}, this is {state.session_id!r}"
@@ -482,12 +482,14 @@ class Run:
         if handler is not None:
             used = used.bind(handler=handler)
         calls = [s for s in self.recorder.of_kind("lm") if s.visit == where]
+        entries: Mapping[Address, Entry] = getattr(self.journal, "entries", {})
+        known = [e for a, e in entries.items() if a.visit == where]
         return Run(
             self.workflow,
             used,
             [*self.states[:where], edited],
             self.visited[:where],
-            journal=MemoryJournal(answered(calls, replies)) if replies else None,
+            journal=MemoryJournal(answered(calls, replies, known)) if replies else None,
             lineage=Lineage(self.run_id, where, edits),
         )
 

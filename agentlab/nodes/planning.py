@@ -35,6 +35,7 @@ def planning(state: State, lab: Bench) -> State:
     A planner that has no plan is data, not an exception: at first ``error`` says so, on a replan
     ``stopped_by`` does, unless the strategy wants to decide about it.
     """
+    state = cancelled(state, lab) if lab.strategy.watches else state
     request = plan_request(state, lab)
     with lab.stage("planning", "Planning" if request.scope == INITIAL else "Replanning"):
         lab.emit("on_thinking_content", "planning", "analysing the task and making a plan")
@@ -99,7 +100,7 @@ def plan_request(state: State, lab: Bench) -> PlanRequest:
     kept: tuple[TaskStep, ...] = ()
     if plan is not None and decision is not None and scope == REMAINING:
         done = tuple(s for s in plan.steps if s.status is StepStatus.COMPLETED)
-        stay = _kept(plan, scope, decision.steps_to_cancel)
+        stay = _kept(state, plan, scope, decision.steps_to_cancel)
         kept = tuple(s for s in stay if s.status is StepStatus.PENDING)
     return PlanRequest(
         user_input=state.user_input,
@@ -191,11 +192,10 @@ def cancelled(state: State, lab: Bench) -> State:
 
 
 def _replanned(state: State, lab: Bench, made: TaskPlan, scope: str) -> State:
-    state = cancelled(state, lab) if lab.strategy.watches else state
     old, decision = state.task_plan, state.last_decision
     assert old is not None
     assert decision is not None
-    kept = _kept(old, scope, decision.steps_to_cancel)
+    kept = _kept(state, old, scope, decision.steps_to_cancel)
     merged = made.replace(replan_count=state.loop_count, user_intent=old.user_intent)
     merged = merged.with_steps((*kept, *made.steps))
     if merged.answer is None and _still_resolves(old.answer, merged, state):
@@ -212,23 +212,21 @@ def _replanned(state: State, lab: Bench, made: TaskPlan, scope: str) -> State:
     return _guarded(state, lab)
 
 
-def _kept(old: TaskPlan, scope: str, cancel: tuple[int, ...]) -> list[TaskStep]:
+def _kept(state: State, old: TaskPlan, scope: str, cancel: tuple[int, ...]) -> list[TaskStep]:
     """Return the steps that stay: completed ones, those under way, those not cancelled.
 
-    What depends on a cancelled step is cancelled with it: it could never start.
+    A step goes with what it depends on.
     """
     if scope == FULL:
         return [s for s in old.steps if s.status is StepStatus.RUNNING]
-    kept: list[TaskStep] = []
-    gone: set[str] = set()
-    for step in old.steps:  # a step comes after those that it depends on
-        pending = step.status is StepStatus.PENDING and step.step_index not in cancel
-        waits = cancel and pending and gone.isdisjoint(step.dependencies)
-        if step.status in (StepStatus.COMPLETED, StepStatus.RUNNING) or waits:
-            kept.append(step)
-        else:
-            gone.add(step.step_id)
-    return kept
+    stay, ids = list[TaskStep](), set(state.results)
+    for s in old.steps:  # plan order is topological
+        waits = cancel and s.status is StepStatus.PENDING and s.step_index not in cancel
+        going = s.status in (StepStatus.COMPLETED, StepStatus.RUNNING)
+        if going or (waits and ids.issuperset(s.dependencies)):
+            stay.append(s)
+            ids.add(s.step_id)
+    return stay
 
 
 def _still_resolves(answer: str | None, plan: TaskPlan, state: State) -> bool:

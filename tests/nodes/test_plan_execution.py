@@ -78,15 +78,13 @@ def test_an_unmet_dependency(notes, step, how, skippable):
     assert "b: skipped (dependency not met: a (failed))" in run.state.final_response
 
 
-def test_what_depends_on_a_cancelled_step_goes_with_it(notes, step):
-    run = notes.start([step("a"), step("b", "note", "a"), step("c")], [step("d")], strategy="never")
+def test_a_dependency_that_never_ran(notes, step):
+    run = notes.start([step("a"), step("b", "note", "a"), step("c")], strategy="never")
     run.run_until("plan_execution")
-    cancelled = al.ReplanDecision(action="REPLAN_REMAINING", steps_to_cancel=(0,))
-    run.edit(forced_decision=cancelled, next_action="reflect")
-    run = run.fork(state={"next_action": "reflect"})
-    run.visited[-1] = "plan_execution"  # as if it had been executing
+    run.edit(task_plan=run.plan.with_steps(run.plan.steps[1:]))  # unchecked, unlike edit(plan=...)
     run.finish()
-    assert statuses(run) == {"c": "completed", "d": "completed"}
+    assert run.plan.step("b").error == "dependency not met: a (never ran)"
+    assert run.plan.step("b").status == "failed"
 
 
 def test_an_unmet_step_asks_the_strategy_and_is_not_retried(notes, step):
