@@ -35,6 +35,7 @@ def planning(state: State, lab: Bench) -> State:
     A planner that has no plan is data, not an exception: at first ``error`` says so, on a replan
     ``stopped_by`` does, unless the strategy wants to decide about it.
     """
+    state = cancelled(state, lab) if lab.strategy.watches else state
     request = plan_request(state, lab)
     with lab.stage("planning", "Planning" if request.scope == INITIAL else "Replanning"):
         lab.emit("on_thinking_content", "planning", "analysing the task and making a plan")
@@ -191,7 +192,6 @@ def cancelled(state: State, lab: Bench) -> State:
 
 
 def _replanned(state: State, lab: Bench, made: TaskPlan, scope: str) -> State:
-    state = cancelled(state, lab) if lab.strategy.watches else state
     old, decision = state.task_plan, state.last_decision
     assert old is not None
     assert decision is not None

@@ -300,6 +300,41 @@ def test_steps_to_cancel(notes, step):
     assert [s.step_id for s in run.plan.steps] == ["b", "d", "e"]
 
 
+@pytest.mark.parametrize("workflow", [al.autonomous, al.resident])
+@pytest.mark.parametrize("strategy", ["never", "event_driven(milestones=False)"])
+@pytest.mark.parametrize("under_way", [False, True])
+def test_what_depends_on_a_cancelled_step_is_cancelled_with_it(
+    notes, step, workflow, strategy, under_way
+):
+    class Planner:
+        requests: list = []
+
+        def plan(self, request, bench):
+            self.requests.append(request)
+            first = [step("a"), step("b", "slow"), step("c", "note", 1), step("d", "note", 2),
+                     step("e", "note", 0)]  # fmt: skip
+            return checked_plan({"steps": [step("f")] if request.number else first}, request, bench)
+
+    planner = Planner()
+    planner.requests = []
+    slow = notes.tool("slow", seconds=9.0)
+    lab = notes.lab(planner=planner, tools=[slow], strategy=strategy, workers=1 + under_way)
+    run = workflow.start(lab, "do it")
+    run.run_until(lambda state: bool(state.task_results))
+    assert bool(run.state.under_way) is under_way
+    decision = al.ReplanDecision(action="REPLAN_REMAINING", steps_to_cancel=(1,))
+    run.edit(forced_decision=decision, next_action="reflect", trigger=None)
+    run.finish()
+    stays = strategy == "never" and under_way and workflow is al.autonomous
+    expected = ["a", *(["b", "c", "d"] if stays else []), "e", "f"]
+    assert [s.step_id for s in run.plan.steps] == expected
+    assert {s.status for s in run.plan.steps} == {"completed"}
+    told = " ".join(planner.requests[1].hints)
+    assert [s for s in "acde" if f"{s} (" in told] == [s for s in expected if s in "cde"]
+    assert [s.step_id for s in planner.requests[1].under_way] == (["b"] if stays else [])
+    assert run.replay().identical
+
+
 def test_the_answer_of_the_first_plan_is_kept_while_it_resolves(notes, step):
     first = {"steps": [step("a", parameters={"n": 1}), step("b", "broken")], "answer": "${a.n}"}
     run = notes.run(first, [step("c")], strategy=ANY)
