@@ -8,6 +8,7 @@ world of that moment. A lab is such a door; what is known of a call is in the st
 from __future__ import annotations
 
 import copy
+from asyncio import CancelledError
 from typing import Any
 
 from agentlab.calls import CallRecord, ToolError, call_text
@@ -267,7 +268,7 @@ def invoked(tool: Tool, call: Call) -> tuple[Json, ToolError | None]:
         result = tool.function(**copy.deepcopy(call.arguments))
     except ToolFailure as e:
         return None, ToolError(code=e.code, message=e.message, permanent=e.permanent)
-    except Exception as e:
+    except (Exception, SystemExit, CancelledError) as e:
         return None, ToolError(code="exception", message=f"{type(e).__name__}: {e}")
     if not is_json(result):
         kind = type(result).__name__

@@ -227,6 +227,7 @@ def test_arguments_are_checked_first(notes):
         (ToolFailure("try later"), "error", "try later", False),
         (ValueError("no"), "exception", "ValueError: no", False),
         (KeyError("k"), "exception", "KeyError: 'k'", False),
+        (SystemExit(2), "exception", "SystemExit: 2", False),
     ],
 )
 def test_whatever_a_function_raises_becomes_an_error_that_can_be_read(
