@@ -95,6 +95,8 @@ class ReplanDecision(Value):
     def checked(self, plan: TaskPlan | None) -> ReplanDecision:
         """Return the decision; refuse one that cancels what is completed or does not exist.
 
+        So is one that retries no step, or one that is under way.
+
         Raises
         ------
         PlanEditError
@@ -109,6 +111,13 @@ class ReplanDecision(Value):
                 raise PlanEditError(
                     f"step {index} ({steps[index].step_id}) is completed and cannot be cancelled"
                 )
+        if self.action is ReplanAction.RETRY:
+            again = next((s for s in steps if s.step_id == self.step_id), None)
+            if again is None:
+                known = ", ".join(s.step_id for s in steps) or "none"
+                raise PlanEditError(f"expected a step to RETRY of {known}, got {self.step_id!r}")
+            if again.status is StepStatus.RUNNING:
+                raise PlanEditError(f"step {self.step_id!r} is under way and cannot be retried")
         return self
 
 

@@ -188,10 +188,10 @@ class LMDecider:
 
     def _supervised(self, trigger: Trigger, state: State) -> ReplanDecision | str:
         def read(document: Json) -> ReplanDecision:
-            made = ReplanDecision.model_validate(document).checked(state.task_plan)
+            made = ReplanDecision.model_validate(document)
             if made.action is ReplanAction.RETRY:
                 raise PlanEditError("field action: RETRY is none of those to choose from")
-            return made
+            return made.checked(state.task_plan)
 
         found = asked_twice(self.supervise, "decision", read, **situation_report(trigger, state))
         return found if isinstance(found, ReplanDecision) else str(found)

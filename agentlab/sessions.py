@@ -230,18 +230,22 @@ class PlanningLoopSession:
     # ---- its own thread --------------------------------------------------------------------
 
     def _live(self) -> None:
+        order = None
         try:
             while not self.run.finished:
                 order = self._ordered()
-                before = self.run.state.last_decision
+                decides = self.run.next_node == "react"
                 self.run.step()
                 made = self.run.state.last_decision
-                if made is not None and made is not before:
+                if decides and made is not None:
                     self._answer(made, order)
+                    order = None
         except Exception as e:
             self.error = e
+        except BaseException as e:  # SystemExit, for one: it ends the session and nothing else
+            self.error = RunError(f"a node raised {type(e).__name__}: {e}")
         finally:
-            self._end()
+            self._end(order)
 
     def _ordered(self) -> Future[ReplanDecision] | None:
         """Put in what somebody decided; return who waits for it."""
@@ -281,13 +285,13 @@ class PlanningLoopSession:
         for future in (*told, *((order,) if order is not None else ())):
             future.set_result(made)
 
-    def _end(self) -> None:
+    def _end(self, order: Future[ReplanDecision] | None) -> None:
         self.run.inbox.waiting(close=True)
         self.run.lab.executor.close()
         with self._lock:
             self._ended.set()
             left = [*self._asked.values(), *(future for _, future in self._orders)]
-        for future in left:
+        for future in (*left, *((order,) if order is not None else ())):
             future.set_exception(RunError(f"session {self.session_id} ended without deciding"))
         self._on_end(self)
 

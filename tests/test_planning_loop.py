@@ -644,3 +644,52 @@ def test_a_durable_session_goes_on_as_a_run(notes, step, tmp_path):
     session = loop.start("do it", store=tmp_path / "s.db")
     state = session.wait(LONG)
     assert al.Run.resume(tmp_path / "s.db", lab).state == state
+
+
+def test_the_same_decision_put_in_twice_is_answered_twice(held):
+    loop, session, gate = held
+    decision = al.ReplanDecision(action="CONTINUE", reasoning="go on")
+    futures = [loop.execute_replan(session, decision) for _ in range(2)]
+    gate.open.set()
+    assert [f.result(LONG).reasoning for f in futures] == ["go on", "go on"]
+    assert session.wait(LONG).loop_status == "COMPLETED"
+
+
+def test_a_retry_of_what_is_under_way_or_no_step_is_refused(notes, step, gate):
+    loop = working(notes, step, notes.tool("long", gate))
+    with loop:
+        session = loop.start("do it")
+        assert gate.reached.wait(LONG)
+        while not session.run.state.under_way:  # until the visit that handed it over has ended
+            time.sleep(0.01)
+        for step_id, problem in (
+            ("long", "'long' is under way"), ("lnog", "expected a step"), (None, "got None"),
+        ):  # fmt: skip
+            with pytest.raises(PlanEditError, match=problem):
+                session.decide(al.ReplanDecision(action="RETRY", step_id=step_id))
+        gate.open.set()
+        session.wait(LONG)
+    assert session.status == "COMPLETED"
+    assert [name for name, _ in notes.made].count("long") == 1
+
+
+def test_whoever_put_a_decision_in_hears_when_it_could_not_be_made(held):
+    """A node that raises ends the session, and nobody waits for ever."""
+    loop, session, gate = held
+    bad = al.ReplanDecision(action="CONTINUE", correction={"n": 1})
+    future = loop.execute_replan(session, bad)
+    session.run.lab = session.run.lab.bind(strategy=None)  # so that react raises
+    gate.open.set()
+    assert isinstance(future.exception(LONG), (RunError, AttributeError))
+    assert session.status == "ABORTED"
+
+
+def test_an_exit_in_a_planner_ends_its_session_only(notes):
+    class Leaves:
+        def plan(self, request, bench):
+            raise SystemExit(3)
+
+    session = al.PlanningLoop(notes.lab(planner=Leaves())).start("do it")
+    with pytest.raises(RunError, match="a node raised SystemExit: 3"):
+        session.wait(LONG)
+    assert session.status == "ABORTED"

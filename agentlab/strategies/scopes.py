@@ -110,6 +110,8 @@ def ask(trigger: Trigger, state: State, bench: Bench) -> ReplanDecision | None:
         told = bench.decider.decide(trigger, state, bench)
         if isinstance(told, str):
             found = told
+        elif told.action is ReplanAction.RETRY and told.step_id is None:
+            found = f"it wants to retry, and no step failed: {told.reasoning}"
         elif told.action is ReplanAction.RETRY and _permanent(state, trigger.step_id):
             found = f"it wants to retry a call that is permanently refused: {told.reasoning}"
         else:

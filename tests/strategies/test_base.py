@@ -253,3 +253,21 @@ def test_a_strategy_of_ones_own(notes, step):
 
 def test_replans():
     assert {a.value for a in REPLANS} == {"REPLAN_REMAINING", "REPLAN_FULL"}
+
+
+def test_a_decider_that_retries_no_step_gave_no_decision(notes, step):
+    class Decider:
+        def decide(self, trigger, state, bench):
+            return al.ReplanDecision(action="RETRY", reasoning="once more")
+
+    strategy = Strategy("asks", triggers.total_failure, scopes.ask)
+    run = al.autonomous.start(
+        notes.lab([step("a", "broken")], [step("b")], strategy=strategy).bind(decider=Decider()),
+        "do it",
+    )
+    run.finish()
+    (record,) = run.state.replan_history
+    assert "(by rule, since it wants to retry, and no step failed: once more)" in (
+        record.decision.reasoning
+    )
+    assert run.plan.status == "completed"
