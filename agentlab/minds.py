@@ -155,6 +155,11 @@ class LMResponder:
         return f"{TemplateResponder().respond(state, bench)}\n(Written by template: {why}.)"
 
 
+ASKED = frozenset(
+    {"action", "reasoning", "steps_to_cancel", "new_context_hints", "confidence", "step_id"}
+)
+
+
 class LMDecider:
     """Decides what to do with a plan that met trouble; gives no decision where no reply comes.
 
@@ -181,20 +186,32 @@ class LMDecider:
             return self._supervised(trigger, state)
         asked = situation(state)
         asked["mind"] = f"What happened: {trigger.reason}\n{asked['mind']}"
-        found = asked_twice(self.program, "decision", ReplanDecision.model_validate, **asked)
-        if isinstance(found, ReplanDecision):
-            return found.replace(step_id=trigger.step_id)
-        return str(found)
+
+        def read(document: Json) -> ReplanDecision:
+            made = _decision(document).replace(step_id=trigger.step_id)
+            again = made.action is ReplanAction.RETRY
+            return made if again else made.checked(state.task_plan)
+
+        found = asked_twice(self.program, "decision", read, **asked)
+        return found if isinstance(found, ReplanDecision) else str(found)
 
     def _supervised(self, trigger: Trigger, state: State) -> ReplanDecision | str:
         def read(document: Json) -> ReplanDecision:
-            made = ReplanDecision.model_validate(document)
+            made = _decision(document)
             if made.action is ReplanAction.RETRY:
                 raise PlanEditError("field action: RETRY is none of those to choose from")
             return made.checked(state.task_plan)
 
         found = asked_twice(self.supervise, "decision", read, **situation_report(trigger, state))
         return found if isinstance(found, ReplanDecision) else str(found)
+
+
+def _decision(document: Json) -> ReplanDecision:
+    """Read a decision; only what was asked for is a model's to say."""
+    made = ReplanDecision.model_validate(document)
+    if more := sorted(made.model_fields_set - ASKED):
+        raise PlanEditError(f"fields {', '.join(more)}: nobody asked for them")
+    return made
 
 
 def situation_report(trigger: Trigger, state: State) -> dict[str, str]:

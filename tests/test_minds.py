@@ -252,6 +252,10 @@ def test_what_a_new_plan_should_mind_reaches_the_planner(chain):
     [
         (["no", decided("FLY")], "the reply could not be used: field action"),
         ([decided("RETRY", confidence=2)] * 2, "confidence"),
+        ([decided("REPLAN_FULL", stepsToCancel=[-1])] * 2, "step -1 cannot be cancelled"),
+        ([decided("CONTINUE", stepsToCancel=[99])] * 2, "step 99 cannot be cancelled"),
+        ([decided("CONTINUE", correction={"stage": 3})] * 2, "fields correction"),
+        ([decided("RETRY", wait=1e9)] * 2, "fields wait"),
         ([refused()], "declined"),
         ([rate_limited()], "too many requests"),
     ],
