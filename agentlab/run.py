@@ -30,7 +30,7 @@ from agentlab.plans.task_plan import TaskPlan, ordered
 from agentlab.state import State
 from agentlab.talk import answered, ask_again
 from agentlab.trace.compare import ReplayReport, first_difference
-from agentlab.trace.journal import Journal, MemoryJournal, NoJournal, ReplayJournal
+from agentlab.trace.journal import Address, Entry, Journal, MemoryJournal, NoJournal, ReplayJournal
 from agentlab.trace.recorder import Recorder
 from agentlab.trace.span import Span
 from agentlab.values import with_fields
@@ -482,12 +482,14 @@ class Run:
         if handler is not None:
             used = used.bind(handler=handler)
         calls = [s for s in self.recorder.of_kind("lm") if s.visit == where]
+        entries: Mapping[Address, Entry] = getattr(self.journal, "entries", {})
+        known = [e for a, e in entries.items() if a.visit == where]
         return Run(
             self.workflow,
             used,
             [*self.states[:where], edited],
             self.visited[:where],
-            journal=MemoryJournal(answered(calls, replies)) if replies else None,
+            journal=MemoryJournal(answered(calls, replies, known)) if replies else None,
             lineage=Lineage(self.run_id, where, edits),
         )
 

@@ -197,7 +197,9 @@ def call_entries(spans: Iterable[Span]) -> list[Entry]:
     return entries
 
 
-def answered(calls: Sequence[Span], replies: Mapping[int, str]) -> list[Entry]:
+def answered(
+    calls: Sequence[Span], replies: Mapping[int, str], known: Iterable[Entry] = ()
+) -> list[Entry]:
     """Return what a journal must know for one visit to get other replies.
 
     Parameters
@@ -206,6 +208,8 @@ def answered(calls: Sequence[Span], replies: Mapping[int, str]) -> list[Entry]:
         The visit's LM calls; those before the last that is changed keep their replies.
     replies : mapping of int to str
         Number of the call, from 0, to the text it is answered by.
+    known : iterable of Entry
+        The journal's, which alone tells the addresses of calls inside a sub-agent.
 
     Raises
     ------
@@ -219,7 +223,8 @@ def answered(calls: Sequence[Span], replies: Mapping[int, str]) -> list[Entry]:
             raise RunError(
                 f"expected the number of one of the visit's {len(calls)} LM calls, got {number}"
             )
-    entries = call_entries(calls[: max(replies) + 1])
+    left = list(known)
+    entries = [_placed(e, left) for e in call_entries(calls[: max(replies) + 1])]
     for number, text in replies.items():
         entry = entries[number]
         response = {
@@ -230,6 +235,14 @@ def answered(calls: Sequence[Span], replies: Mapping[int, str]) -> list[Entry]:
         told = {**entry.result, "response": response, "faults": []}
         entries[number] = replace(entry, result=told, error=None)
     return entries
+
+
+def _placed(entry: Entry, left: list[Entry]) -> Entry:
+    """Return an entry at the address that the first of the same request has, and take that out."""
+    for i, one in enumerate(left):
+        if (one.name, one.request) == (entry.name, entry.request):
+            return replace(entry, address=left.pop(i).address)
+    return entry
 
 
 def ask_again(model: Model | None, call: Span, prompt: str | None = None) -> str:

@@ -179,6 +179,11 @@ def test_a_sub_agent_that_plans_by_a_model(notes, pair):
     assert {s.step_id for s in run.recorder.of_kind("lm")} == {"w", "w/t", ""}
     report = run.replay()
     assert report.identical, report
+    [call] = [s for s in run.recorder.of_kind("lm") if s.step_id == "w/t"]
+    fork = run.fork(at=call.visit, replies={1: "another"})
+    assert fork.finish().results["w"] == {"response": "the response", "answer": "another"}
+    assert [s.attributes["served"] for s in fork.recorder.of_kind("lm")][:3] == [True, True, False]
+    assert fork.replay().identical
 
 
 def test_what_goes_wrong_inside_fails_the_step(notes, planned, step):
