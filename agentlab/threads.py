@@ -246,12 +246,11 @@ class ThreadedExecutor:
         call.token.cancel()
 
     def _leave(self, bench: Bench, call: _Call, reason: str, error: ToolError) -> None:
-        """Settle a call without its result."""
+        """Settle a call without its result; what has come all the same is written down."""
         with self._changed:
-            if call.returned is not None:
-                return
-            self._tell(call, reason)
-            call.returned = (None, error)
+            if call.returned is None:
+                self._tell(call, reason)
+                call.returned = (None, error)
         self._write(bench, call)
 
     @staticmethod

@@ -479,3 +479,20 @@ def test_each_run_has_threads_of_its_own(bench, nap):
         assert run.plan.steps[0].status == "completed"
         assert UNIT <= run.state.now < 10 * UNIT
     assert al.autonomous.start(bench.lab(workers=1)).abandoned == ()
+
+
+def test_a_call_that_had_ended_when_it_was_cancelled_is_in_the_journal(notes, step):
+    """The run ends with "b" under way; meanwhile its call returns, and nobody takes the result."""
+    ended = threading.Event()
+    tools = [notes.tool("last", lambda: ended.wait(5) and {})]
+    run = notes.start([step("a", "broken"), step("b", "last")], tools=tools, executor="threads",
+                      workers=2, strategy="retry(0)")  # fmt: skip
+    run.run_until("final_response")
+    assert [u.step_id for u in run.state.under_way] == ["b"]
+    ended.set()
+    until(lambda: not ours())
+    run.finish()
+    assert run.plan.step("b").status == "interrupted"
+    assert [e.finished for e in run.journal.entries.values() if e.name == "last"] == [True]
+    assert run.abandoned == ()
+    assert run.replay().identical
