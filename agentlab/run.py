@@ -33,7 +33,7 @@ from agentlab.trace.compare import ReplayReport, first_difference
 from agentlab.trace.journal import Address, Entry, Journal, MemoryJournal, NoJournal, ReplayJournal
 from agentlab.trace.recorder import Recorder
 from agentlab.trace.span import Span
-from agentlab.values import with_fields
+from agentlab.values import is_json, with_fields
 from agentlab.visits import Lineage, Visit
 
 if TYPE_CHECKING:
@@ -338,11 +338,11 @@ class Run:
         Raises
         ------
         RunError
-            The run has ended, the event belongs to another session, or it is no event.
+            The run has ended, the event belongs to another session, or it is no event of JSON.
         """
         state = self.state
-        if not isinstance(event, ContextChangeEvent):
-            raise RunError(f"expected a ContextChangeEvent, got {event!r}")
+        if not isinstance(event, ContextChangeEvent) or not is_json(event.payload):
+            raise RunError(f"expected a ContextChangeEvent with a payload of JSON, got {event!r}")
         if event.session_id not in ("", state.session_id):
             raise RunError(
                 f"the event is of session {event.session_id!r}, this is {state.session_id!r}"

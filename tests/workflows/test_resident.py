@@ -770,3 +770,14 @@ def test_what_depends_on_a_cancelled_step_is_cancelled_with_it(begin, step):
     assert {s.step_id for s in record.after.steps} == {"a", "d", "e", "new"}
     assert run.state.loop_status == "COMPLETED"
     assert {r.step_id for r in run.state.task_results} == {"a", "d", "e", "new"}
+
+
+@pytest.mark.parametrize("value", [float("nan"), {1}, [object()]])
+def test_what_could_not_be_written_down_is_not_heard(begin, step, value):
+    """Once in the inbox it would break every visit that takes it out."""
+    run = begin([step("a")])
+    for broken in (event(payload={"a": value}), {"type": "NEW_CONSTRAINT"}):
+        with pytest.raises(RunError, match="expected a ContextChangeEvent with a payload of JSON"):
+            run.publish(broken)
+    run.finish()
+    assert run.state.loop_status == "COMPLETED"
