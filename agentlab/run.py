@@ -338,7 +338,7 @@ class Run:
         Raises
         ------
         RunError
-            The run has ended, or the event belongs to another session or is not JSON.
+            The run has ended, the event belongs to another session, or it is no event of JSON.
         """
         state = self.state
         if not isinstance(event, ContextChangeEvent) or not is_json(event.payload):

@@ -157,16 +157,20 @@ def test_the_command_line_takes_the_recordings_own_study(tmp_path, replayed):
 
 def test_the_readme_tells_the_numbers_that_the_recording_gives(replayed):
     told = re.findall(
-        r"^\| `(\w+)` \| ([\d.]+) \| (\d+) of (\d+) \| (\d+) \| (\d+) \| (\d+) \|$",
+        r"^\| `recorded:(\w+)` \| `(\w+)` \| ([\d.]+) \| (\d+) of (\d+) \| (\d+) \| (\d+) \| (\d+) \|$",
         README.read_text(encoding="utf-8"), re.M,
     )  # fmt: skip
-    runs = pd.concat([study.runs for study, _ in replayed.values()])
-    groups = runs.groupby(["planner", "fault_rate"])
-    assert len(told) == len(groups)
-    for (planner, rate), mine in groups:
-        of = (
-            mine["success"].sum(),
-            len(mine),
-            *mine[["replans", "lm_calls", "parse_failures"]].sum(),
-        )
-        assert (planner, f"{rate:g}", *map(str, of)) in told
+    rows = []
+    for name, (study, _) in replayed.items():
+        for (planner, rate), mine in study.runs.groupby(["planner", "fault_rate"]):
+            sums = mine[["replans", "lm_calls", "parse_failures"]].sum()
+            counts = mine["success"].sum(), len(mine), *sums
+            rows.append((name, planner, f"{rate:g}", *map(str, counts)))
+    assert sorted(told) == sorted(rows)
+
+
+def test_the_model_judges_and_answers_too(replayed):
+    calls = replayed["reflector"][0].frame("lm_calls")
+    prompts = calls["prompt"] if "prompt" in calls else calls.astype(str).agg(" ".join, axis=1)
+    assert prompts.str.contains("A plan was carried out. Judge how it went").any()
+    assert prompts.str.contains("Write the final response").any()
