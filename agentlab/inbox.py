@@ -68,16 +68,15 @@ def heard(state: State, bench: Bench, *, last: bool = False) -> State:
     """
     address = Address(state.visit, PLACE)
     known = bench.journal.recorded(address)
+    events: tuple[ContextChangeEvent, ...] = ()
     if known is not None:
         events = tuple(map(ContextChangeEvent.model_validate, known.result))
-        if last:
-            bench.inbox.waiting(close=True)
-    else:
-        events = bench.inbox.waiting(close=last)
-        if not events:
-            return state
-        bench.journal.finish(address, "inbox", "", [e.to_json() for e in events], None)
-        bench.inbox.drop(len(events))
+    if known is None or last:  # a last visit that is made again also takes what came since
+        new = bench.inbox.waiting(close=last)
+        events += new
+        if new:
+            bench.journal.finish(address, "inbox", "", [e.to_json() for e in events], None)
+            bench.inbox.drop(len(new))
     for event in events:
         state = published(state, bench, event)
         learned = event.payload.get(LEARNED)

@@ -157,7 +157,8 @@ def test_the_command_line_takes_the_recordings_own_study(tmp_path, replayed):
 
 def test_the_readme_tells_the_numbers_that_the_recording_gives(replayed):
     told = re.findall(
-        r"^\| `recorded:(\w+)` \| `(\w+)` \| ([\d.]+) \| (\d+) of (\d+) \| (\d+) \| (\d+) \| (\d+) \|$",
+        r"^\| `recorded:(\w+)` \| `(\w+)` \| ([\d.]+) \| (\d+) of (\d+) \|"
+        r" (\d+) \| (\d+) \| (\d+) \|$",
         README.read_text(encoding="utf-8"), re.M,
     )  # fmt: skip
     rows = []

@@ -781,3 +781,20 @@ def test_what_could_not_be_written_down_is_not_heard(begin, step, value):
             run.publish(broken)
     run.finish()
     assert run.state.loop_status == "COMPLETED"
+
+
+def test_a_last_visit_that_is_made_again_hears_what_came_since(begin, step, monkeypatch):
+    run = begin([step("a")])
+    run.run_until("final_response")
+    run.publish(event(description="first"))
+    append = run._append
+    monkeypatch.setattr(run, "_append", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
+    with pytest.raises(OSError, match="disk full"):
+        run.step()
+    monkeypatch.setattr(run, "_append", append)
+    run.publish(event(description="second"))
+    run.step()
+    assert [e.description for e in run.state.events][-2:] == ["first", "second"]
+    assert run.replay().identical
+    with pytest.raises(RunError, match="has ended"):
+        run.publish(event(description="third"))
