@@ -21,8 +21,10 @@ from agentlab.tools.tool import Effect
 from agentlab.values import digest
 
 PARSE_LIMIT = 2
-SHOWN = 4000  # characters of a reply that did not parse, shown to the model again
 """Replies that do not parse before there is no plan."""
+
+SHOWN = 4000
+"""Characters of a reply that did not parse, shown to the model when it is asked again."""
 
 GUARD_LIMIT = 2
 """Replans that lead to the same plan in the same situation before the run is aborted."""
