@@ -78,9 +78,9 @@ class Span:
         asked = self.input if isinstance(self.input, dict) else {}
         told = asked.get("messages")
         listed = [m for m in told if isinstance(m, dict)] if isinstance(told, list) else []
-        system = [("system", text_of(asked["system"]))] if asked.get("system") else []
+        system = [("system", content_text(asked["system"]))] if asked.get("system") else []
         return system + [
-            (str(m.get("role", "message")), text_of(m.get("parts", m.get("content"))))
+            (str(m.get("role", "message")), content_text(m.get("parts", m.get("content"))))
             for m in listed
         ]
 
@@ -94,14 +94,14 @@ class Span:
         """The reply of an LM call as text; empty where none came."""
         said = self.output if isinstance(self.output, dict) else {}
         message = said.get("message")
-        return text_of(message.get("parts")) if isinstance(message, dict) else text_of(self.output)
+        return content_text(message.get("parts")) if isinstance(message, dict) else content_text(self.output)
 
     def __repr__(self) -> str:
         where = f" {self.step_id}#{self.attempt}" if self.step_id else ""
         return f"<span {self.span_id} {self.kind} {self.name}{where} visit {self.visit}>"
 
 
-def text_of(content: Any) -> str:
+def content_text(content: Any) -> str:
     """Return the text of a message: a string, or parts of which those of text are joined."""
     if content is None or isinstance(content, str):
         return content or ""
