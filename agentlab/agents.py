@@ -160,7 +160,10 @@ def find_agent(
 
     Raises
     ------
-    ConfigError, UnknownNameError
+    ConfigError
+        It is not "FILE:ID", or the file cannot be read.
+    UnknownNameError
+        The registry has no such agent, or not what the agent names.
     """
     if registry is not None:
         return registry, registry.load(agent)
