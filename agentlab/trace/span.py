@@ -94,7 +94,7 @@ class Span:
         """The reply of an LM call as text; empty where none came."""
         said = self.output if isinstance(self.output, dict) else {}
         message = said.get("message")
-        return content_text(message.get("parts")) if isinstance(message, dict) else content_text(self.output)
+        return content_text(message.get("parts") if isinstance(message, dict) else self.output)
 
     def __repr__(self) -> str:
         where = f" {self.step_id}#{self.attempt}" if self.step_id else ""
