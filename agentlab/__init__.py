@@ -16,83 +16,84 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
-
-_HOME = {
-    "AgentConfig": "config",
-    "AgentLabError": "errors",
-    "Budget": "strategies",
-    "ContextChangeEvent": "events",
-    "Environment": "environments.base",
-    "FaultPlan": "scenario",
-    "Goal": "scenario",
-    "Inspector": "widgets.inspector",
-    "Lab": "lab",
-    "Permissions": "tools.tool",
-    "LoopConfig": "sessions",
-    "PlanningLoop": "planning_loop",
-    "ReplanDecision": "decisions",
-    "Run": "run",
-    "Scenario": "scenario",
-    "State": "state",
-    "Strategy": "strategies",
-    "Suite": "scenario",
-    "TaskPlan": "plans.task_plan",
-    "TaskStep": "plans.task_plan",
-    "TargetedFault": "scenario",
-    "Workflow": "workflow",
-    "Arm": "study.grid",
-    "Study": "study.study",
-    "autonomous": "workflows.autonomous",
-    "cancel_token": "tools.cancel",
-    "check_environment": "environments.base",
-    "grid": "study.grid",
-    "load_suite": "datasets",
-    "node": "nodes.base",
-    "register_environment": "environments",
-    "resident": "workflows.resident",
-    "tool": "tools.tool",
-}
-_MODULES = ("plots", "report")
-
-__all__ = ["__version__", *sorted(_HOME), *_MODULES]
-
 if TYPE_CHECKING:
-    from agentlab import plots as plots
-    from agentlab import report as report
-    from agentlab.config import AgentConfig as AgentConfig
-    from agentlab.datasets import load_suite as load_suite
-    from agentlab.decisions import ReplanDecision as ReplanDecision
-    from agentlab.environments import register_environment as register_environment
     from agentlab.environments.base import Environment as Environment
-    from agentlab.environments.base import check_environment as check_environment
+    from agentlab.environments.check import check_environment as check_environment
+    from agentlab.environments.fault_plan import FaultPlan as FaultPlan
+    from agentlab.environments.fault_plan import TargetedFault as TargetedFault
+    from agentlab.environments.named import register_environment as register_environment
+    from agentlab.environments.scenario import Goal as Goal
+    from agentlab.environments.scenario import Scenario as Scenario
+    from agentlab.environments.suites import Suite as Suite
+    from agentlab.environments.suites import load_suite as load_suite
     from agentlab.errors import AgentLabError as AgentLabError
-    from agentlab.events import ContextChangeEvent as ContextChangeEvent
-    from agentlab.lab import Lab as Lab
-    from agentlab.nodes.base import node as node
-    from agentlab.planning_loop import PlanningLoop as PlanningLoop
+    from agentlab.lab.lab import Lab as Lab
+    from agentlab.minds.strategies.base import Budget as Budget
+    from agentlab.minds.strategies.base import Strategy as Strategy
     from agentlab.plans.task_plan import TaskPlan as TaskPlan
     from agentlab.plans.task_plan import TaskStep as TaskStep
-    from agentlab.run import Run as Run
-    from agentlab.scenario import FaultPlan as FaultPlan
-    from agentlab.scenario import Goal as Goal
-    from agentlab.scenario import Scenario as Scenario
-    from agentlab.scenario import Suite as Suite
-    from agentlab.scenario import TargetedFault as TargetedFault
-    from agentlab.sessions import LoopConfig as LoopConfig
-    from agentlab.state import State as State
-    from agentlab.strategies import Budget as Budget
-    from agentlab.strategies import Strategy as Strategy
+    from agentlab.runs.graph import node as node
+    from agentlab.runs.run import Run as Run
+    from agentlab.state.config import AgentConfig as AgentConfig
+    from agentlab.state.decisions import ReplanDecision as ReplanDecision
+    from agentlab.state.events import ContextChangeEvent as ContextChangeEvent
+    from agentlab.state.state import State as State
     from agentlab.study.grid import Arm as Arm
     from agentlab.study.grid import grid as grid
     from agentlab.study.study import Study as Study
     from agentlab.tools.cancel import cancel_token as cancel_token
     from agentlab.tools.tool import Permissions as Permissions
     from agentlab.tools.tool import tool as tool
-    from agentlab.widgets.inspector import Inspector as Inspector
-    from agentlab.workflow import Workflow as Workflow
+    from agentlab.views import plots as plots
+    from agentlab.views.inspector.inspector import Inspector as Inspector
+    from agentlab.views.page import report as report
     from agentlab.workflows.autonomous import autonomous as autonomous
+    from agentlab.workflows.planning_loop import PlanningLoop as PlanningLoop
     from agentlab.workflows.resident import resident as resident
+    from agentlab.workflows.sessions import LoopConfig as LoopConfig
+    from agentlab.workflows.workflow import Workflow as Workflow
+
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "AgentConfig": "state.config",
+    "AgentLabError": "errors",
+    "Budget": "minds.strategies.base",
+    "ContextChangeEvent": "state.events",
+    "Environment": "environments.base",
+    "FaultPlan": "environments.fault_plan",
+    "Goal": "environments.scenario",
+    "Inspector": "views.inspector.inspector",
+    "Lab": "lab.lab",
+    "Permissions": "tools.tool",
+    "LoopConfig": "workflows.sessions",
+    "PlanningLoop": "workflows.planning_loop",
+    "ReplanDecision": "state.decisions",
+    "Run": "runs.run",
+    "Scenario": "environments.scenario",
+    "State": "state.state",
+    "Strategy": "minds.strategies.base",
+    "Suite": "environments.suites",
+    "TaskPlan": "plans.task_plan",
+    "TaskStep": "plans.task_plan",
+    "TargetedFault": "environments.fault_plan",
+    "Workflow": "workflows.workflow",
+    "Arm": "study.grid",
+    "Study": "study.study",
+    "autonomous": "workflows.autonomous",
+    "cancel_token": "tools.cancel",
+    "check_environment": "environments.check",
+    "grid": "study.grid",
+    "load_suite": "environments.suites",
+    "node": "runs.graph",
+    "register_environment": "environments.named",
+    "resident": "workflows.resident",
+    "tool": "tools.tool",
+}
+_MODULES = ("plots", "report")
+
+__all__ = ["__version__", *sorted(_HOME), *_MODULES]
 
 
 def __getattr__(name: str) -> Any:

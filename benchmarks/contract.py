@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from measure import Row, clock, interleaved, medians, report
 
-from agentlab.environments import get_environment
-from agentlab.plans.codec import PlanCodec
-from agentlab.plans.spec import PlanCapability, PlanSpec, PlanStep
-from agentlab.plans.validator import PlanValidator
+from agentlab.environments.named import get_environment
+from agentlab.plans.contract.codec import PlanCodec
+from agentlab.plans.contract.spec import PlanCapability, PlanSpec, PlanStep
+from agentlab.plans.contract.validator import PlanValidator
 
 STEPS, DEPTH, LIMIT = 64, 16, 5.0
 REPETITIONS, CALLS = 7, 50

@@ -23,7 +23,7 @@ from measure import Row, clock, interleaved, medians, report
 from peer import langgraph_loop
 
 import agentlab as al
-from agentlab.nodes.base import Node
+from agentlab.runs.graph import Node
 from agentlab.trace.store import Store
 
 STEPS = 1_000

@@ -34,18 +34,19 @@ from measure import Row, clock, interleaved, medians, report
 from throughput import busy
 
 import agentlab as al
-from agentlab.lab import connected
-from agentlab.lm import lm_errors
+from agentlab.base.values import digest
+from agentlab.lab.named import connected
+from agentlab.lab.talk import Talk
 from agentlab.lm.adapters import PlainAdapter, TextAdapter
+from agentlab.lm.door import lm_errors
 from agentlab.lm.recording import Recording
 from agentlab.lm.scripted import scripted
 from agentlab.lm.serde import load_dspy, request_document
-from agentlab.minds import RESPOND, SITUATION, TextProgram
-from agentlab.state import State
-from agentlab.talk import Talk
+from agentlab.minds.by_model import RESPOND
+from agentlab.minds.programs import SITUATION, TextProgram
+from agentlab.state.state import State
 from agentlab.trace.journal import NoJournal
 from agentlab.trace.recorder import Recorder
-from agentlab.values import digest
 
 dspy = load_dspy()
 

@@ -17,7 +17,7 @@ from measure import Row, report
 
 import agentlab as al
 from agentlab.environments.base import Begun, Environment, Outcome
-from agentlab.planners.fixed import Fixed
+from agentlab.minds.planners.fixed import Fixed
 from agentlab.plans import graph
 from agentlab.study.cells import timing
 from agentlab.tools.tool import Tool

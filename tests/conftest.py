@@ -11,7 +11,7 @@ import pytest
 import agentlab as al
 from agentlab.environments.chain import generate
 from agentlab.errors import ToolFailure
-from agentlab.planners.fixed import Fixed
+from agentlab.minds.planners.fixed import Fixed
 
 
 def reply(step_id: str, tool: str = "note", *dependencies: Any, **fields: Any) -> dict[str, Any]:

@@ -86,7 +86,7 @@ def test_links_lead_somewhere(page):
 def commands() -> dict[str, set[str]]:
     """Each command and its options, as typer built them."""
     typer = pytest.importorskip("typer")
-    cli = pytest.importorskip("agentlab.cli")
+    cli = pytest.importorskip("agentlab.views.cli.cli")
     group = typer.main.get_command(cli.app)
     return {
         name: {option for p in command.params for option in (*p.opts, *p.secondary_opts)}
@@ -144,7 +144,7 @@ def test_the_two_commands():
     assert "pip install '.[test]' && pytest" in lines
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert {"notebook", "test"} <= set(project["optional-dependencies"])
-    assert project["scripts"] == {"agentlab": "agentlab.cli:main"}
+    assert project["scripts"] == {"agentlab": "agentlab.views.cli.cli:main"}
     assert project["version"] == agentlab.__version__
 
 
@@ -159,10 +159,10 @@ def row(head: str) -> str:
 
 
 def test_the_names_in_the_readme():
-    from agentlab.environments import get_environment
-    from agentlab.planners import PLANNERS
-    from agentlab.scenario import FaultKind, Persistence, Visibility
-    from agentlab.strategies import STRATEGIES
+    from agentlab.environments.fault_plan import FaultKind, Persistence, Visibility
+    from agentlab.environments.named import get_environment
+    from agentlab.minds.base import PLANNERS
+    from agentlab.minds.strategies.base import STRATEGIES
 
     def names(text: str) -> set[str]:
         return {n.partition("(")[0] for n in re.findall(r"`([a-z][a-z_]*(?:\(.*?\))?)`", text)}

@@ -149,7 +149,7 @@ def _named(node: ast.AST) -> list[str]:
     elif isinstance(node, ast.Constant) and isinstance(node.value, str):
         found = [ours(node.value)] if node.value.startswith("agentlab.") else []
     elif isinstance(node, ast.JoinedStr) and isinstance(node.values[0], ast.Constant):
-        head = node.values[0].value  # f"agentlab.planners.{name}": any of them
+        head = node.values[0].value  # f"agentlab.minds.planners.{name}": any of them
         if head.startswith("agentlab.") and head.endswith("."):
             found = [m for m in MODULES if f"agentlab.{m}".startswith(head)]
     return [name for name in found if name is not None]
@@ -216,16 +216,16 @@ def test_run_and_workflow_know_no_lm_no_tool_and_no_widget():
 @pytest.mark.parametrize(
     ("source", "expected"),
     [
-        ("from agentlab.lab import Lab", [("lab", False)]),
-        ("import agentlab.lab", [("lab", False)]),
+        ("from agentlab.lab.lab import Lab", [("lab", False)]),
+        ("import agentlab.lab.lab", [("lab", False)]),
         ("from agentlab.plans import graph", [("plans.graph", False)]),
         ("from agentlab import lab, Lab", [("lab", False), ("", False)]),
         ("from agentlab import __version__", []),
-        ("def f():\n    from agentlab.lab import Lab", [("lab", True)]),
-        ("class A:\n    import agentlab.lab", [("lab", False)]),
-        ("if TYPE_CHECKING:\n    from agentlab.lab import Lab", []),
-        ("if TYPE_CHECKING:\n    pass\nelse:\n    import agentlab.lab", [("lab", False)]),
-        ("try:\n    import agentlab.lab\nexcept ImportError:\n    pass", [("lab", False)]),
+        ("def f():\n    from agentlab.lab.lab import Lab", [("lab", True)]),
+        ("class A:\n    import agentlab.lab.lab", [("lab", False)]),
+        ("if TYPE_CHECKING:\n    from agentlab.lab.lab import Lab", []),
+        ("if TYPE_CHECKING:\n    pass\nelse:\n    import agentlab.lab.lab", [("lab", False)]),
+        ("try:\n    import agentlab.lab.lab\nexcept ImportError:\n    pass", [("lab", False)]),
         ("m = import_module('agentlab.plans.graph')", [("plans.graph", True)]),
         ("m = import_module(f'agentlab.plans.{n}')",
          [(f"plans.{n}", True) for n in ("bindings", "codec", "graph", "parsing", "references",

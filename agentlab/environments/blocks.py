@@ -18,6 +18,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator
 from typing import Any
 
+from agentlab.base.schemas import object_schema
+from agentlab.base.values import Document, digest
 from agentlab.environments.base import Call, Outcome
 from agentlab.environments.blocksworld import (
     MOVED,
@@ -33,9 +35,8 @@ from agentlab.environments.blocksworld import (
     where,
     worthwhile,
 )
-from agentlab.scenario import Goal
-from agentlab.tools.tool import Effect, Tool, object_schema
-from agentlab.values import Document, digest
+from agentlab.environments.scenario import Goal
+from agentlab.tools.tool import Effect, Tool
 
 READS = ("look", "survey")
 SEALING = ("weld", "bolt")

@@ -18,10 +18,12 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
+from agentlab.base.schemas import object_schema
+from agentlab.base.values import Document, merge_patch
 from agentlab.environments.base import Call, Environment, Outcome
-from agentlab.scenario import Goal
-from agentlab.tools.tool import Effect, Tool, ToolError, object_schema
-from agentlab.values import Document, merge_patch
+from agentlab.environments.scenario import Goal
+from agentlab.tools.calls import ToolError
+from agentlab.tools.tool import Effect, Tool
 
 TABLE, ARM = "table", "arm"
 TAKING = ("pick_up", "unstack")

@@ -13,11 +13,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from agentlab.base.randomness import generator
+from agentlab.base.schemas import object_schema
+from agentlab.base.values import Document
 from agentlab.environments.base import Call, Environment, Outcome
-from agentlab.randomness import generator
-from agentlab.scenario import AnswerGoal, Goal, ReferencePlan, ReferenceStep, Scenario, Suite
-from agentlab.tools.tool import Effect, Tool, ToolError, object_schema
-from agentlab.values import Document
+from agentlab.environments.scenario import AnswerGoal, Goal, ReferencePlan, ReferenceStep, Scenario
+from agentlab.environments.suites import Suite
+from agentlab.tools.calls import ToolError
+from agentlab.tools.tool import Effect, Tool
 
 LENGTHS = {"easy": 3, "medium": 6, "hard": 10}
 NAMES = (

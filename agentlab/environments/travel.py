@@ -30,10 +30,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from agentlab.base.schemas import object_schema
+from agentlab.base.values import Document, digest
 from agentlab.environments.base import Call, Environment, Outcome
-from agentlab.scenario import Goal
-from agentlab.tools.tool import Effect, Tool, ToolError, object_schema
-from agentlab.values import Document, digest
+from agentlab.environments.scenario import Goal
+from agentlab.tools.calls import ToolError
+from agentlab.tools.tool import Effect, Tool
 
 FEE = 12
 """What the agency asks for a booking, on top of the price."""

@@ -32,10 +32,12 @@ import math
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from agentlab.base.schemas import object_schema
+from agentlab.base.values import Document, digest
 from agentlab.environments.base import Begun, Call, Environment, Outcome
-from agentlab.scenario import Goal
-from agentlab.tools.tool import Effect, Tool, ToolError, object_schema
-from agentlab.values import Document, digest
+from agentlab.environments.scenario import Goal
+from agentlab.tools.calls import ToolError
+from agentlab.tools.tool import Effect, Tool
 
 
 class Way(NamedTuple):

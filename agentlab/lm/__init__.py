@@ -26,14 +26,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from agentlab.base.values import Json
 from agentlab.errors import ConfigError
 from agentlab.lm.door import Door, LMCall, lm_errors
 from agentlab.lm.engine import SUPPORTS, Engine, Wrapper, identify, notes
 from agentlab.lm.serde import load_dspy
-from agentlab.values import Json
 
 if TYPE_CHECKING:
-    from agentlab.lm.recording import Cursor, Recording
+    from agentlab.lm.cursor import Cursor
+    from agentlab.lm.recording import Recording
+from agentlab.lm.model import Model
 
 __all__ = [
     "SUPPORTS",
@@ -46,98 +48,3 @@ __all__ = [
     "lm_errors",
     "notes",
 ]
-
-
-@dataclass(frozen=True)
-class Model:
-    """A language model that can be asked: its name, its engine, and how it is asked.
-
-    Immutable and shared by all runs; ``lm`` makes what one run uses.
-    """
-
-    name: str
-    """As requests and recordings call it: ``openai/gpt-4o-mini``."""
-    engine: Engine | None = field(repr=False)
-    """Who is asked; None: nobody, a recording alone."""
-    settings: Mapping[str, Json] = field(default_factory=dict)
-    """What every request carries: max_tokens, temperature, top_p, where they were given."""
-    supports: tuple[str, ...] = ()
-    """Some of ``SUPPORTS``."""
-    base_url: str | None = None
-    """Where it is asked, when that is not the vendor's own address."""
-    streams: bool = True
-    recording: Recording | None = field(default=None, repr=False)
-
-    def describe(self) -> dict[str, Json]:
-        """Return name, settings and abilities as JSON, without secrets."""
-        return {
-            "model": self.name,
-            "base_url": self.base_url,
-            "settings": dict(self.settings),
-            "supports": list(self.supports),
-        }
-
-    def recorded(self, recording: Recording) -> Model:
-        """Return this model with its calls recorded, or served, as the recording's mode says."""
-        return replace(self, recording=recording)
-
-    def bind(self, cursor: Cursor | None = None) -> Engine:
-        """Return the engine of one run.
-
-        Parameters
-        ----------
-        cursor : Cursor, optional
-            The run's count of repeated requests; None: a new one.
-        """
-        if self.recording is None:
-            if self.engine is None:
-                raise ConfigError(f"{self.name}: neither an engine nor a recording to ask")
-            return self.engine
-        settings = {**self.settings, "supports": list(self.supports)}
-        return self.recording.bind(self.name, cursor, self.engine, settings)
-
-    def lm(
-        self, *, cursor: Cursor | None = None, wrap: Callable[[Engine], Engine] | None = None,
-        on_call: Callable[[LMCall], None] | None = None,
-        before: Callable[[str, dict[str, Json]], dict[str, Json] | None] | None = None,
-        on_token: Callable[[str], None] | None = None, strict: bool = True,
-        **settings: Json,
-    ) -> Any:  # fmt: skip
-        """Return the ``dspy.LM`` of one run: put it into ``dspy.context(lm=...)``.
-
-        Parameters
-        ----------
-        cursor : Cursor, optional
-            The run's count of repeated requests.
-        wrap : callable, optional
-            Puts another engine around the run's, such as ``Faulty``.
-        on_call, before, on_token, strict
-            See ``Door``.
-        **settings
-            Generation settings that take the place of the model's own.
-
-        Raises
-        ------
-        ConfigError
-            dspy does not accept the settings.
-        """
-        engine = self.bind(cursor)
-        if wrap is not None:
-            engine = wrap(engine)
-        door = Door(
-            engine, self.name, self.supports, on_call=on_call, before=before, on_token=on_token,
-            strict=strict, streams=self.streams,
-        )  # fmt: skip
-        chosen = {k: v for k, v in {**self.settings, **settings}.items() if v is not None}
-        dspy = load_dspy()
-        try:
-            return dspy.LM(self.name, engine=door, cache=False, num_retries=0, **chosen)
-        except (ValueError, TypeError, dspy.LMError) as e:
-            raise ConfigError(f"{self.name} with {chosen}: {e}") from e
-
-    def close(self) -> None:
-        """Close the engine, and put the recording in order."""
-        if self.engine is not None:
-            self.engine.close()
-        if self.recording is not None:
-            self.recording.close()

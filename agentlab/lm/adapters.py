@@ -17,8 +17,8 @@ import re
 from math import isfinite
 from typing import Any
 
+from agentlab.base.values import Json
 from agentlab.lm.serde import load_dspy
-from agentlab.values import Json
 
 dspy: Any = load_dspy()
 

@@ -33,13 +33,21 @@ from urllib.parse import parse_qsl, urlsplit
 
 from pydantic import SecretStr, ValidationError
 
-from agentlab.config import ModelSettings
-from agentlab.errors import ConfigError, UnknownNameError
-from agentlab.lm import Model
+from agentlab.base.values import explain
+from agentlab.errors import (
+    ConfigError,
+    ReplayError,
+    UnknownNameError,
+)
 from agentlab.lm.endpoint import ENDPOINT_KEY, Endpoint, Retrying
 from agentlab.lm.engine import SUPPORTS, Engine
-from agentlab.lm.serde import lm15, load_dspy
-from agentlab.values import explain
+from agentlab.lm.model import Model
+from agentlab.lm.recording import Recording
+from agentlab.lm.serde import (
+    lm15,
+    load_dspy,
+)
+from agentlab.lm.settings import ModelSettings
 
 SETTINGS = ("max_tokens", "temperature", "top_p")
 """What a request carries beside the prompt."""
@@ -218,7 +226,7 @@ def _asked_as(model: Model, settings: ModelSettings | None) -> Model:
 def _replayed(
     name: str, settings: ModelSettings | None, recordings: Callable[[str], str | Path] | None
 ) -> Model:
-    from agentlab.lm.recording import recorded_model
+    from agentlab.lm.connect import recorded_model
 
     path, _, model = name.partition("#")
     if recordings is None and not path:
@@ -362,3 +370,32 @@ def _through_litellm(
         key_name=ENDPOINT_KEY if url else f"{_vendor(name)}_API_KEY",
     )  # fmt: skip
     return endpoint, _known_support(name.text)
+
+
+def recorded_model(path: str | Path, model: str | None = None) -> Model:
+    """Return the model of a recording, asked as it was recorded; nobody else is asked.
+
+    Parameters
+    ----------
+    path : str or Path
+    model : str, optional
+        Which, where the file holds several.
+
+    Raises
+    ------
+    ReplayError
+        The file holds nothing of it, or several models and none was named.
+    """
+    recording = Recording(path, "replay")
+    lines = {line["model"]: line for line in recording.lines()}
+    if model is None and len(lines) == 1:
+        model = next(iter(lines))
+    if model is None or model not in lines:
+        wanted = "which one is not said" if model is None else f"not {model!r}"
+        raise ReplayError(
+            f"{path} holds recordings of {', '.join(map(repr, sorted(lines))) or 'nothing'}, "
+            f"{wanted}; name it as in 'recorded:PATH#MODEL'"
+        )
+    settings = dict(lines[model]["settings"])
+    supports = tuple(settings.pop("supports", ()))
+    return Model(model, None, settings, supports, recording=recording)

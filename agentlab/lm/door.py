@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
+from agentlab.base.values import Json
 from agentlab.errors import (
     AgentLabError,
     LMCutOff,
@@ -38,7 +39,6 @@ from agentlab.lm.serde import (
     response_of,
     text_of,
 )
-from agentlab.values import Json
 
 _PARAMETERS = ("temperature", "max_tokens", "top_p", "stop", "seed", "stream")
 

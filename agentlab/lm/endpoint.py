@@ -21,6 +21,7 @@ from urllib.parse import quote
 
 from pydantic import SecretStr
 
+from agentlab.base.randomness import uniform
 from agentlab.errors import (
     ConfigError,
     LMDenied,
@@ -34,7 +35,6 @@ from agentlab.errors import (
 )
 from agentlab.lm.engine import Engine, Wrapper, identify, notes
 from agentlab.lm.serde import Event, Request, Response, lm15, response_of
-from agentlab.randomness import uniform
 
 ENDPOINT_KEY = "AGENTLAB_LM_API_KEY"
 """Environment variable with the key for an address that the user named."""

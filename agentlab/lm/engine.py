@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Protocol
 
+from agentlab.base.values import Json, digest
 from agentlab.lm.serde import Event, Request, Response, request_document
-from agentlab.values import Json, digest
 
 SUPPORTS = ("response_format", "response_schema", "function_calling", "reasoning")
 """What an endpoint may be able to do: JSON replies, a JSON schema, tools, thinking."""

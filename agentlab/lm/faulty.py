@@ -1,6 +1,6 @@
 """Faults of a language model, put around any engine.
 
-A fault is drawn for each call as tool faults are (``agentlab.faults``): the draw depends on (seed,
+A fault is drawn for each call as tool faults are (``agentlab.lab.faults``): the draw depends on (seed,
 scenario, "lm", digest of the prompt, occurrence of that prompt in the run) and is compared with
 the rate, so two arms that ask the same meet the same fault, and the faults at a low rate are a
 subset of those at a higher one. Neither rate nor arm nor model nor its settings enter the key:
@@ -18,13 +18,13 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
+from agentlab.base.randomness import choose, uniform
+from agentlab.base.values import Json, digest
+from agentlab.environments.fault_plan import LM_KINDS, FaultKind, FaultPlan, TargetedFault
 from agentlab.errors import ConfigError, LMRateLimited, LMTimeout, suggest
+from agentlab.lm.cursor import Cursor
 from agentlab.lm.engine import Engine, Wrapper, identify, notes
-from agentlab.lm.recording import Cursor
 from agentlab.lm.serde import Event, Request, Response, events_of, text_of, with_text
-from agentlab.randomness import choose, uniform
-from agentlab.scenario import LM_KINDS, FaultKind, FaultPlan, TargetedFault
-from agentlab.values import Json, digest
 
 SPOILS = LM_KINDS
 """Kinds that spoil a reply."""

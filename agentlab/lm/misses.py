@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from agentlab.values import Json
+from agentlab.base.values import Json
 
 
 def explain_miss(

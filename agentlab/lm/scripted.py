@@ -22,14 +22,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from agentlab.errors import (
-    ConfigError,
-    LMRateLimited,
-    LMTimeout,
-    LMUnavailable,
-    ScriptExhausted,
-)
-from agentlab.lm import Model
+from agentlab.errors import ConfigError, LMRateLimited, LMTimeout, LMUnavailable, ScriptExhausted
+from agentlab.lm.model import Model
 from agentlab.lm.serde import Event, Request, Response, events_of, prompt_text, text_response
 
 NAME = "scripted/model"

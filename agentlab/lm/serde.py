@@ -16,8 +16,8 @@ from functools import cache
 from importlib import import_module
 from typing import Any, TypeAlias
 
+from agentlab.base.values import Json
 from agentlab.errors import ConfigError
-from agentlab.values import Json
 
 Request: TypeAlias = Any
 """A ``dspy.lm15.Request``: model, messages, system, tools, config."""

@@ -12,10 +12,10 @@ from typing import Any
 
 from pydantic import Field, ValidationError
 
+from agentlab.base.values import Json, Value
 from agentlab.errors import PlanParseError, ReferenceError_
 from agentlab.plans.references import STEP_ID, references, rename
 from agentlab.plans.task_plan import TaskPlan, TaskStep, ordered
-from agentlab.values import Json, Value
 
 
 class StepReply(Value):

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from agentlab.base.values import Json, canonical
 from agentlab.errors import ReferenceError_
-from agentlab.values import Json, canonical
 
 STEP_ID = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 _HEAD = re.compile(r"(\d+|[A-Za-z_][A-Za-z0-9_-]*)")

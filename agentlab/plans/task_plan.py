@@ -13,9 +13,9 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, ValidationError
 
+from agentlab.base.values import Document, Json, Value, digest, explain
 from agentlab.errors import PlanEditError, PlanParseError, ReferenceError_, UnknownNameError
 from agentlab.plans.references import STEP_ID, references, rename
-from agentlab.values import Document, Json, Value, digest, explain
 
 
 class ActionType(StrEnum):

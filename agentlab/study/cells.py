@@ -11,20 +11,22 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from agentlab.lab import Lab, connected
-from agentlab.lm import Model
+from agentlab.base.values import Json, canonical, digest, thaw
+from agentlab.environments.fault_plan import FaultPlan, Visibility
+from agentlab.environments.scenario import Scenario
+from agentlab.lab.lab import Lab
+from agentlab.lab.named import connected
+from agentlab.lm.model import Model
 from agentlab.lm.recording import Recording
 from agentlab.plans.graph import critical_path
 from agentlab.plans.task_plan import StepStatus, TaskPlan
-from agentlab.run import Run
-from agentlab.scenario import FaultPlan, Scenario, Visibility
+from agentlab.runs.run import Run
 from agentlab.study.controls import ceiling, floor
 from agentlab.study.grid import Arm
 from agentlab.study.metrics import parallel_efficiency, speed_up
 from agentlab.tools.tool import Effect
 from agentlab.trace.store import CellResult, pack_spans
-from agentlab.values import Json, canonical, digest, thaw
-from agentlab.workflows import get_workflow
+from agentlab.workflows.named import get_workflow
 
 ARM, FLOOR, CEILING = "arm", "floor", "ceiling"
 LABS = 256

@@ -11,6 +11,7 @@ from agentlab.study.stats import holm, paired_comparison
 if TYPE_CHECKING:
     import pandas as pd
 
+
 FACTORS = ("workflow", "planner", "strategy", "workers", "lm")
 ALPHA = 0.05
 

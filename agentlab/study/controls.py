@@ -21,13 +21,15 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from itertools import count
 
-from agentlab.environments import get_environment
 from agentlab.environments.base import Call, no_op
-from agentlab.lab import Lab
-from agentlab.planners.search import Search
-from agentlab.scenario import FaultPlan, Goal, Scenario
-from agentlab.state import State
-from agentlab.strategies import Budget, Strategy, scopes, triggers
+from agentlab.environments.fault_plan import FaultPlan
+from agentlab.environments.named import get_environment
+from agentlab.environments.scenario import Goal, Scenario
+from agentlab.lab.lab import Lab
+from agentlab.minds.planners.search import Search
+from agentlab.minds.strategies import scopes, triggers
+from agentlab.minds.strategies.base import Budget, Strategy
+from agentlab.state.state import State
 from agentlab.trace.journal import Address
 from agentlab.trace.recorder import Recorder
 from agentlab.workflows.autonomous import autonomous

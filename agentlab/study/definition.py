@@ -27,13 +27,14 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from agentlab.datasets import load_suite, recorded_study
-from agentlab.environments import get_environment
+from agentlab.base.values import digest, explain
+from agentlab.environments.fault_plan import FaultKind, FaultPlan, Persistence, Visibility
+from agentlab.environments.named import get_environment
+from agentlab.environments.scenario import Scenario
+from agentlab.environments.suites import Suite, load_suite, recorded_study
 from agentlab.errors import AgentLabError, ConfigError, UnknownNameError, suggest
-from agentlab.scenario import FaultKind, FaultPlan, Persistence, Scenario, Suite, Visibility
 from agentlab.study.grid import MINDS, grid
 from agentlab.study.study import Study
-from agentlab.values import digest, explain
 
 _NO_ANSWER = {FaultKind.ERROR: 0.7, FaultKind.TIMEOUT: 0.3}
 _BAD_ANSWER = {FaultKind.ERROR: 0.5, FaultKind.EMPTY_RESULT: 0.25, FaultKind.WRONG_RESULT: 0.25}

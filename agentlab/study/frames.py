@@ -6,12 +6,13 @@ import json
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from agentlab.base.values import Json
 from agentlab.trace.span import COLUMNS
 from agentlab.trace.store import CellResult, Store
-from agentlab.values import Json
 
 if TYPE_CHECKING:
     import pandas as pd
+
 
 RUNS = (
     "cell", "arm", "workflow", "planner", "strategy", "workers", "lm", "scenario", "environment",

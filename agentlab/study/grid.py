@@ -7,13 +7,14 @@ from dataclasses import dataclass, fields
 from itertools import product
 from typing import Any
 
+from agentlab.base.values import Json, digest
 from agentlab.errors import AgentLabError, StudyError, suggest
-from agentlab.lab import Lab
-from agentlab.planners import get_planner
-from agentlab.planners.base import Planner
-from agentlab.strategies import Strategy, get_strategy
-from agentlab.values import Json, digest
-from agentlab.workflows import get_workflow
+from agentlab.lab.lab import Lab
+from agentlab.minds.base import Planner
+from agentlab.minds.planners.named import get_planner
+from agentlab.minds.strategies.base import Strategy
+from agentlab.minds.strategies.named import get_strategy
+from agentlab.workflows.named import get_workflow
 
 MINDS = ("lm", "reflector", "responder")
 """Axes that are written down only where they were given."""

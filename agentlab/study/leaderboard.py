@@ -19,6 +19,7 @@ from agentlab.study.stats import cluster_robust_interval
 if TYPE_CHECKING:
     import pandas as pd
 
+
 PROPORTIONS: dict[str, Callable[..., pd.DataFrame]] = {
     "success": metrics.success_rate,
     "side_effects": metrics.side_effect_rate,

@@ -25,12 +25,12 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-from agentlab.environments import register_environment, registered
+from agentlab.environments.fault_plan import FaultPlan
+from agentlab.environments.named import register_environment, registered
 from agentlab.errors import ConfigError, StudyError
 from agentlab.lm.serde import load_dspy
-from agentlab.planners.base import PLANNERS
-from agentlab.scenario import FaultPlan
-from agentlab.strategies.base import STRATEGIES
+from agentlab.minds.base import PLANNERS
+from agentlab.minds.strategies.base import STRATEGIES
 from agentlab.study.cells import Runner, run_cells
 from agentlab.study.threads import POLL, Batches, Keyed, default_threads, threaded, waits
 from agentlab.trace.store import CellResult

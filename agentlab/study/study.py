@@ -14,11 +14,13 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agentlab.datasets import load_suite
+from agentlab.base.values import Json
+from agentlab.environments.fault_plan import FaultPlan
+from agentlab.environments.scenario import Scenario
+from agentlab.environments.suites import Suite, load_suite
 from agentlab.errors import StudyError, UnknownNameError
 from agentlab.lm.recording import Recording
-from agentlab.run import Run
-from agentlab.scenario import FaultPlan, Scenario, Suite
+from agentlab.runs.run import Run
 from agentlab.study import frames
 from agentlab.study.cells import ARM, CEILING, FLOOR, Cell, make_lab
 from agentlab.study.compare import compare
@@ -26,12 +28,11 @@ from agentlab.study.grid import Arm, arm_from_json, check_arms
 from agentlab.study.pool import computed
 from agentlab.study.progress import Progress
 from agentlab.study.provenance import code_fingerprint, versions
-from agentlab.talk import served_calls
 from agentlab.trace.compare import ReplayReport, first_difference
+from agentlab.trace.served import served_calls
 from agentlab.trace.span import Span
 from agentlab.trace.store import CellResult, Store
-from agentlab.values import Json
-from agentlab.workflows import get_workflow
+from agentlab.workflows.named import get_workflow
 
 if TYPE_CHECKING:
     import pandas as pd

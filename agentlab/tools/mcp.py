@@ -20,13 +20,13 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import ExitStack, asynccontextmanager, contextmanager
-from dataclasses import replace
 from typing import Any
 
-from agentlab.config import AgentConfig, McpServer
-from agentlab.errors import ConfigError, ToolFailure, suggest
-from agentlab.tools.tool import Effect, Tool, schema_validator
-from agentlab.values import Json, canonical, is_json
+from agentlab.base.schemas import schema_validator
+from agentlab.base.values import Json, canonical, is_json
+from agentlab.errors import ConfigError, ToolFailure
+from agentlab.tools.server import McpServer
+from agentlab.tools.tool import Effect, Tool
 
 log = logging.getLogger("agentlab")
 
@@ -259,43 +259,6 @@ def _as_listed(server: str, listed: Mapping[str, Any]) -> dict[str, Tool]:
         )
         for row in listed[server]
     }  # fmt: skip
-
-
-def server_tools(config: AgentConfig, listed: Mapping[str, Any] | None = None) -> list[Tool]:
-    """Return the tools that an agent has from MCP servers; starts the servers.
-
-    Parameters
-    ----------
-    config : AgentConfig
-    listed : mapping, optional
-        What ``listings`` returned; given, no server is started.
-
-    Raises
-    ------
-    ConfigError
-        A server cannot be started, or has no tool that the configuration names.
-    """
-    servers = {
-        s.id: SERVERS.client(s).tools if listed is None else _as_listed(s.id, listed)
-        for s in config.mcp_servers
-    }
-    tools = [t for i in config.offered for t in servers[i].values()]
-    for settings in config.tools:
-        if settings.service_type != "mcp":
-            continue
-        where = f"tool {settings.name!r} of agent {config.id!r}"
-        server, slash, name = (settings.endpoint or "").partition("/")
-        if not slash:
-            told = settings.endpoint
-            raise ConfigError(f"{where}: expected endpoint 'server/tool', got {told!r}")
-        if server not in servers:
-            raise ConfigError(f"{where}: unknown MCP server {server!r}; {suggest(server, servers)}")
-        known = servers[server]
-        if name not in known:
-            raise ConfigError(f"{where}: {server} has no tool {name!r}; {suggest(name, known)}")
-        described = settings.description or known[name].description
-        tools.append(replace(known[name], name=settings.name, description=described))
-    return tools
 
 
 def environment(server: McpServer) -> dict[str, str]:

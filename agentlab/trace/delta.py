@@ -18,7 +18,7 @@ from typing import Any
 
 from pyrsistent import PMap, PVector
 
-from agentlab.values import Json, Value, thaw, validated
+from agentlab.base.values import Json, Value, thaw, validated
 
 Change = dict[str, Any]
 

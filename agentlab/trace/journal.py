@@ -15,8 +15,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from agentlab.base.values import Json
 from agentlab.errors import ReplayError
-from agentlab.values import Json
 
 
 class Address(NamedTuple):

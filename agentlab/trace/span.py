@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from agentlab.values import Json, thaw
+from agentlab.base.values import Json, thaw
 
 KINDS = (
     "run", "node", "step", "action", "tool", "lm", "retrieval", "decision", "event", "fault",

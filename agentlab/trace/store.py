@@ -19,12 +19,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from agentlab.base.values import Json, plain, thaw
 from agentlab.errors import RunError, StoreError, StoreVersionError, StoreWriteError
-from agentlab.state import State
+from agentlab.state.state import State
 from agentlab.trace.delta import apply, delta
 from agentlab.trace.journal import Address, Entry, MemoryJournal
 from agentlab.trace.span import COLUMNS, Span
-from agentlab.values import Json, plain, thaw
 
 VERSION = 1
 APPLICATION = 0x61676C62  # "aglb": tells our files from other SQLite files

@@ -12,9 +12,16 @@
 
 from __future__ import annotations
 
-from agentlab.nodes import final_response, load_config, plan_execution, planning, reflection
-from agentlab.state import EXECUTE_NEXT_TASK, REFLECT, REPLAN, State
-from agentlab.workflow import END, Workflow
+from agentlab.runs.graph import END
+from agentlab.state.state import EXECUTE_NEXT_TASK, REFLECT, REPLAN, State
+from agentlab.workflows.nodes import (
+    final_response,
+    load_config,
+    plan_execution,
+    planning,
+    reflection,
+)
+from agentlab.workflows.workflow import Workflow
 
 
 def after_load_config(state: State) -> str:

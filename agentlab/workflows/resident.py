@@ -19,11 +19,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from agentlab.lab import Lab
-from agentlab.nodes import final_response, load_config
-from agentlab.nodes.resident import execute, monitor, plan, react, replan
-from agentlab.state import EXECUTE_NEXT_TASK, REFLECT, REPLAN, State
-from agentlab.workflow import END, Router, Workflow
+from agentlab.lab.lab import Lab
+from agentlab.runs.graph import END
+from agentlab.state.state import EXECUTE_NEXT_TASK, REFLECT, REPLAN, State
+from agentlab.workflows.nodes import final_response, load_config
+from agentlab.workflows.nodes.resident import execute, monitor, plan, react, replan
+from agentlab.workflows.workflow import Router, Workflow
 
 
 def after_load_config(state: State) -> str:

@@ -6,20 +6,14 @@ import re
 
 import pytest
 
-from agentlab.environments import get_environment, register_environment
-from agentlab.environments.base import (
-    Begun,
-    Call,
-    Environment,
-    Evidence,
-    Outcome,
-    Verdict,
-    check_environment,
-    no_op,
-)
+from agentlab.base.schemas import object_schema
+from agentlab.environments.base import Begun, Call, Environment, Evidence, Outcome, Verdict, no_op
+from agentlab.environments.check import check_environment
+from agentlab.environments.named import get_environment, register_environment
+from agentlab.environments.scenario import AnswerGoal, Goal, Scenario
 from agentlab.errors import EnvironmentContractError, UnknownNameError
-from agentlab.scenario import AnswerGoal, Goal, Scenario
-from agentlab.tools.tool import Effect, Tool, ToolError, object_schema
+from agentlab.tools.calls import ToolError
+from agentlab.tools.tool import Effect, Tool
 
 SCENARIO = Scenario(
     id="lamps-1",
@@ -350,7 +344,7 @@ def test_deadline_and_everything_that_is_missing():
 
 
 def test_environments_by_name(monkeypatch):
-    monkeypatch.setattr("agentlab.environments._REGISTERED", {})
+    monkeypatch.setattr("agentlab.environments.named._REGISTERED", {})
     for name in ("chain", "travel", "blocks"):
         assert get_environment(name).name == name
         assert get_environment(name) is get_environment(name)

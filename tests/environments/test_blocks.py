@@ -13,21 +13,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentlab.environments import get_environment
-from agentlab.environments.base import (
-    Begun,
-    Call,
-    CallRecord,
-    Evidence,
-    check_environment,
-    no_op,
-)
-from agentlab.environments.blocks_scenarios import TEMPLATES, generate, suite
+from agentlab.base.values import canonical, merge_patch
+from agentlab.environments.base import Begun, Call, Evidence, no_op
 from agentlab.environments.blocksworld import ARM, TABLE, construct, misplaced, under
+from agentlab.environments.check import check_environment
+from agentlab.environments.fault_plan import FaultKind
+from agentlab.environments.generators.blocks import TEMPLATES, generate, suite
+from agentlab.environments.named import get_environment
+from agentlab.environments.scenario import Goal
+from agentlab.environments.suites import read_suite, write_suite
 from agentlab.errors import EnvironmentContractError, UnknownNameError
-from agentlab.faults import falsify
-from agentlab.scenario import FaultKind, Goal, read_suite, write_suite
-from agentlab.values import canonical, merge_patch
+from agentlab.lab.falsify import falsify
+from agentlab.tools.calls import CallRecord
 
 BLOCKS, PLAIN = get_environment("blocks"), get_environment("blocksworld")
 SUITE = suite()

@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 import agentlab as al
-from agentlab.environments import get_environment
-from agentlab.environments.base import Call, Evidence, check_environment, no_op
+from agentlab.base.values import merge_patch
+from agentlab.environments.base import Call, Evidence, no_op
 from agentlab.environments.chain import LENGTHS, generate, suite
-from agentlab.scenario import read_suite, write_suite
-from agentlab.values import merge_patch
+from agentlab.environments.check import check_environment
+from agentlab.environments.named import get_environment
+from agentlab.environments.suites import read_suite, write_suite
 
 CHAIN = get_environment("chain")
 SUITE = suite()

@@ -17,20 +17,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentlab.environments.base import (
-    Call,
-    CallRecord,
-    Environment,
-    Evidence,
-    check_environment,
-    no_op,
-)
+from agentlab.base.randomness import uniform
+from agentlab.base.values import canonical, digest, merge_patch
+from agentlab.environments.base import Call, Environment, Evidence, no_op
+from agentlab.environments.check import check_environment
+from agentlab.environments.generators.travel import TEMPLATES, generate, suite
+from agentlab.environments.scenario import Goal, Scenario
+from agentlab.environments.suites import read_suite, write_suite
 from agentlab.environments.travel import BOOKS, FEE, SHOWS, TOOLS, Travel
-from agentlab.environments.travel_scenarios import TEMPLATES, generate, suite
-from agentlab.randomness import uniform
-from agentlab.scenario import Goal, Scenario, read_suite, write_suite
+from agentlab.tools.calls import CallRecord
 from agentlab.tools.tool import Effect
-from agentlab.values import canonical, digest, merge_patch
 
 FROZEN = Path(__file__).parents[2] / "datasets" / "travel.jsonl"
 SUITE = suite()

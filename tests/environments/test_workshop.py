@@ -9,13 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import agentlab as al
-from agentlab.environments.base import Call, check_environment, no_op
+from agentlab.base.randomness import uniform
+from agentlab.base.values import canonical, merge_patch
+from agentlab.environments.base import Call, no_op
+from agentlab.environments.check import check_environment
+from agentlab.environments.generators.workshop import TEMPLATES, generate, suite
 from agentlab.environments.workshop import FINISHING, OPERATION, STAGE, TOOLS, WAYS, Workshop
-from agentlab.environments.workshop_scenarios import TEMPLATES, generate, suite
 from agentlab.errors import UnknownNameError
-from agentlab.randomness import uniform
 from agentlab.tools.tool import Effect
-from agentlab.values import canonical, merge_patch
 
 WORKSHOP = Workshop()
 SUITE = suite()

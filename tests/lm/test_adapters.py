@@ -6,7 +6,6 @@ import json
 
 import pytest
 
-from agentlab.lm import lm_errors
 from agentlab.lm.adapters import (
     DocumentAdapter,
     ParseError,
@@ -15,6 +14,7 @@ from agentlab.lm.adapters import (
     parse_problem,
     signature,
 )
+from agentlab.lm.door import lm_errors
 from agentlab.lm.scripted import scripted
 from agentlab.lm.serde import load_dspy
 

@@ -12,7 +12,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from pydantic import BaseModel, SecretStr
 
-from agentlab.config import ModelSettings
 from agentlab.errors import (
     ConfigError,
     LMCutOff,
@@ -27,11 +26,12 @@ from agentlab.errors import (
     LMUnavailable,
     UnknownNameError,
 )
-from agentlab.lm import lm_errors
 from agentlab.lm.connect import connect, parse
+from agentlab.lm.door import lm_errors
 from agentlab.lm.endpoint import ENDPOINT_KEY, blot
 from agentlab.lm.recording import Recording
 from agentlab.lm.serde import load_dspy
+from agentlab.lm.settings import ModelSettings
 
 CANARY = "sk-canary/7f3a+2b9c="
 

@@ -19,8 +19,11 @@ from agentlab.errors import (
     RecordingMiss,
     StoreWriteError,
 )
-from agentlab.lm import SUPPORTS, Model, Wrapper, identify, lm_errors, notes
-from agentlab.lm.recording import Cursor, Recording
+from agentlab.lm.cursor import Cursor
+from agentlab.lm.door import lm_errors
+from agentlab.lm.engine import SUPPORTS, Wrapper, identify, notes
+from agentlab.lm.model import Model
+from agentlab.lm.recording import Recording
 from agentlab.lm.scripted import Scripted, cut_off, say, scripted
 from agentlab.lm.serde import (
     lm15,

@@ -7,20 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from agentlab.errors import (
-    ConfigError,
-    LMCutOff,
-    LMRateLimited,
-    LMRefused,
-    LMTimeout,
-)
-from agentlab.lm import lm_errors
+from agentlab.environments.fault_plan import FaultKind, FaultPlan, TargetedFault
+from agentlab.errors import ConfigError, LMCutOff, LMRateLimited, LMRefused, LMTimeout
+from agentlab.lm.cursor import Cursor
+from agentlab.lm.door import lm_errors
 from agentlab.lm.endpoint import Retrying
 from agentlab.lm.faulty import Faulty, lm_fault, malformed, spoil
-from agentlab.lm.recording import Cursor, Recording
+from agentlab.lm.recording import Recording
 from agentlab.lm.scripted import Scripted, scripted
 from agentlab.lm.serde import lm15, load_dspy, response_of, text_of, text_response
-from agentlab.scenario import FaultKind, FaultPlan, TargetedFault
 
 MALFORMED, CUT_OFF, REFUSED = FaultKind.LM_MALFORMED, FaultKind.LM_CUT_OFF, FaultKind.LM_REFUSED
 ONE = {k: {k: 1.0} for k in (MALFORMED, CUT_OFF, REFUSED, FaultKind.RATE_LIMIT, FaultKind.TIMEOUT)}

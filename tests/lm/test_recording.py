@@ -13,6 +13,7 @@ import time
 
 import pytest
 
+from agentlab.base.values import canonical, digest
 from agentlab.errors import (
     ConfigError,
     LMRejected,
@@ -21,13 +22,13 @@ from agentlab.errors import (
     RecordingMiss,
     ReplayError,
 )
-from agentlab.lm.connect import connect
+from agentlab.lm.connect import connect, recorded_model
+from agentlab.lm.cursor import Cursor
 from agentlab.lm.engine import Notes, noting
 from agentlab.lm.misses import explain_miss
-from agentlab.lm.recording import Cursor, Recording, recorded_model
+from agentlab.lm.recording import Recording
 from agentlab.lm.scripted import Reply, Scripted, say, scripted
 from agentlab.lm.serde import lm15, request_document, response_of, text_of
-from agentlab.values import canonical, digest
 
 
 def request(text="hi", model="scripted/model", **config):
@@ -499,8 +500,8 @@ def test_a_recording_is_a_model(path):
 
 
 def test_a_recording_keeps_the_settings(path):
-    from agentlab.config import ModelSettings
-    from agentlab.lm import lm_errors
+    from agentlab.lm.door import lm_errors
+    from agentlab.lm.settings import ModelSettings
 
     model = scripted(["hello"])
     model = type(model)(model.name, model.engine, {"temperature": 0.0, "max_tokens": 5})

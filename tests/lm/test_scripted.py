@@ -9,7 +9,6 @@ import time
 
 import pytest
 
-from agentlab.config import ModelSettings
 from agentlab.errors import (
     ConfigError,
     LMCutOff,
@@ -19,8 +18,8 @@ from agentlab.errors import (
     LMUnavailable,
     ScriptExhausted,
 )
-from agentlab.lm import lm_errors
 from agentlab.lm.connect import connect
+from agentlab.lm.door import lm_errors
 from agentlab.lm.endpoint import Retrying
 from agentlab.lm.scripted import (
     Scripted,
@@ -33,6 +32,7 @@ from agentlab.lm.scripted import (
     unavailable,
 )
 from agentlab.lm.serde import lm15, text_of
+from agentlab.lm.settings import ModelSettings
 
 
 def request(text="hi", system=None):

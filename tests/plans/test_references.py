@@ -11,15 +11,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from agentlab.errors import ReferenceError_
-from agentlab.plans.references import (
-    STEP_ID,
-    Reference,
-    lookup,
-    parse,
-    references,
-    rename,
-    resolve,
-)
+from agentlab.plans.references import STEP_ID, Reference, lookup, parse, references, rename, resolve
 
 fast = settings(deadline=None, max_examples=120)
 tricky = st.text("${}'\"`\\a.0[] ", max_size=24)

@@ -10,7 +10,7 @@ import pytest
 
 import agentlab as al
 from agentlab.environments.chain import generate
-from agentlab.planners.search import Search
+from agentlab.minds.planners.search import Search
 from agentlab.study.cells import ARM, CEILING, FLOOR, Cell, make_lab, run_cells
 from agentlab.study.grid import Arm
 from agentlab.trace.span import Span

@@ -10,14 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import agentlab as al
-from agentlab.environments import _REGISTERED
+from agentlab.base.randomness import choose, uniform
+from agentlab.base.values import digest
 from agentlab.environments.base import Call, Environment, Outcome
 from agentlab.environments.chain import generate
-from agentlab.randomness import choose, uniform
-from agentlab.scenario import Outage, ReferencePlan, ReferenceStep
+from agentlab.environments.fault_plan import Outage
+from agentlab.environments.named import _REGISTERED
+from agentlab.environments.scenario import ReferencePlan, ReferenceStep
 from agentlab.study.controls import ceiling, floor
 from agentlab.tools.tool import Tool
-from agentlab.values import digest
 
 TOOLS = ("advance", "advance_slowly")
 

@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 import agentlab as al
-from agentlab.datasets import load_suite
+from agentlab.environments.suites import Suite, load_suite, write_suite
 from agentlab.errors import AgentLabError, ConfigError, UnknownNameError
-from agentlab.scenario import Suite, write_suite
-from agentlab.strategies import get_strategy
+from agentlab.minds.strategies.named import get_strategy
 from agentlab.study.definition import (
     PRESETS,
     Definition,
@@ -196,15 +195,15 @@ def keys(study: al.Study) -> set[str]:
 def test_the_command_makes_the_same_cells(tmp_path, made, limit, monkeypatch):
     from typer.testing import CliRunner
 
-    from agentlab.cli import app
     from agentlab.study.study import Study
+    from agentlab.views.cli.cli import app
 
     study = made.replace(out=str(tmp_path / "it's here"), limit=limit).study()
     text = command(study)
     assert text is not None
     again: list[Study] = []
     monkeypatch.setattr(Study, "run", lambda self, **options: again.append(self))
-    monkeypatch.setattr("agentlab.cli._show_results", lambda *arguments: None)
+    monkeypatch.setattr("agentlab.views.cli.cli._show_results", lambda *arguments: None)
     found = CliRunner().invoke(app, shlex.split(text)[1:])
     assert found.exit_code == 0, found.output
     assert keys(again[0]) == keys(study)

@@ -11,8 +11,8 @@ import pytest
 
 import agentlab as al
 from agentlab.environments.chain import generate
+from agentlab.environments.fault_plan import WorldEvent
 from agentlab.errors import UnknownNameError
-from agentlab.scenario import WorldEvent
 from agentlab.study.frames import KEYS, RUNS, runs_frame, unpacked
 from agentlab.trace.span import COLUMNS
 from agentlab.trace.store import CellResult

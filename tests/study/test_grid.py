@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 import agentlab as al
 from agentlab.errors import StudyError
-from agentlab.planners.fixed import Fixed
-from agentlab.planners.search import Search
-from agentlab.strategies import get_strategy
+from agentlab.minds.planners.fixed import Fixed
+from agentlab.minds.planners.search import Search
+from agentlab.minds.strategies.named import get_strategy
 from agentlab.study.grid import Arm, arm_from_json, check_arms, grid
 
 PLANNERS = ["search", "reference", "reference(noise=0.2)"]

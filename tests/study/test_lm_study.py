@@ -11,10 +11,10 @@ import pytest
 
 import agentlab as al
 from agentlab.environments.chain import generate
+from agentlab.environments.suites import Suite
 from agentlab.errors import StudyError
-from agentlab.lab import connected
+from agentlab.lab.named import connected
 from agentlab.lm.recording import Recording
-from agentlab.scenario import Suite
 from agentlab.study.cells import ARM, Cell
 from agentlab.study.definition import Definition, command, read_definition
 from agentlab.study.frames import LM_CALLS
@@ -335,7 +335,7 @@ def test_a_definition_without_models_is_as_ever():
 def test_the_command_line(lm, tmp_path):
     from typer.testing import CliRunner
 
-    from agentlab.cli import app
+    from agentlab.views.cli.cli import app
 
     suite = tmp_path / "three.jsonl"
     suite.write_text("".join(json.dumps(s.to_json()) + "\n" for s in SUITE))

@@ -20,11 +20,11 @@ import pytest
 
 import agentlab as al
 from agentlab.environments.chain import generate
+from agentlab.environments.suites import Suite
 from agentlab.errors import ConfigError, StudyError
-from agentlab.lab import connected
+from agentlab.lab.named import connected
 from agentlab.lm.recording import Recording
-from agentlab.planners.structured import Structured
-from agentlab.scenario import Suite
+from agentlab.minds.planners.structured import Structured
 from agentlab.study import pool
 from agentlab.study.cells import run_cells
 from agentlab.study.threads import THREADS, default_threads
@@ -349,7 +349,7 @@ def test_a_command_that_ends_leaves_no_worker_behind(tmp_path, how, processes, t
         "--processes", processes, "--threads", threads, "--out", str(out),
     ]  # fmt: skip
     process = subprocess.Popen(
-        [sys.executable, "-c", "from agentlab.cli import main; main()", *words], text=True,
+        [sys.executable, "-c", "from agentlab.views.cli.cli import main; main()", *words], text=True,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
     )  # fmt: skip
     for _ in range(6000):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import agentlab as al
-from agentlab.planners.base import PLANNERS
-from agentlab.strategies.base import STRATEGIES
+from agentlab.minds.base import PLANNERS
+from agentlab.minds.strategies.base import STRATEGIES
 
 
 def test_planners_and_strategies_of_a_user_reach_the_workers(tmp_path, monkeypatch):
@@ -15,13 +15,13 @@ def test_planners_and_strategies_of_a_user_reach_the_workers(tmp_path, monkeypat
 
     @PLANNERS.register("mine")
     def mine(noise: float = 0.0):
-        from agentlab.planners.reference import Reference
+        from agentlab.minds.planners.reference import Reference
 
         return Reference(noise)
 
     @STRATEGIES.register("dogged")
     def dogged(k: int = 5):
-        from agentlab.strategies import get_strategy
+        from agentlab.minds.strategies.named import get_strategy
 
         return get_strategy(f"retry({k})")
 

@@ -13,13 +13,13 @@ import pandas as pd
 import pytest
 
 import agentlab as al
-from agentlab.environments import _REGISTERED
 from agentlab.environments.base import Call, Outcome
 from agentlab.environments.chain import Chain, generate
+from agentlab.environments.named import _REGISTERED
+from agentlab.environments.suites import Suite
 from agentlab.errors import ConfigError, StoreWriteError, StudyError, UnknownNameError
-from agentlab.planners.search import Search
-from agentlab.scenario import Suite
-from agentlab.strategies import get_strategy
+from agentlab.minds.planners.search import Search
+from agentlab.minds.strategies.named import get_strategy
 from agentlab.study import study as module
 from agentlab.study.grid import Arm
 from agentlab.trace.store import Store
@@ -186,7 +186,7 @@ def test_a_module_that_only_the_parent_finds_is_found_by_workers(tmp_path, monke
     """As in a notebook that puts ``src`` on its path after a first study has started workers."""
     study(tmp_path / "first", controls=False).run(processes=2)
     (tmp_path / "agentlab_test_planner.py").write_text(
-        "from agentlab.planners.search import Search\nclass Mine(Search):\n    name = 'mine'\n"
+        "from agentlab.minds.planners.search import Search\nclass Mine(Search):\n    name = 'mine'\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     import agentlab_test_planner  # type: ignore[import-not-found]

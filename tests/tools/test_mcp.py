@@ -15,9 +15,11 @@ pytest.importorskip(
     "mcp", reason="the official SDK is an extra: pip install 'agentlab-sandbox[mcp]'"
 )
 
-from agentlab.config import AgentConfig, AgentRegistry, AgentSettings, McpServer, ToolSettings
 from agentlab.errors import ConfigError, ToolFailure
-from agentlab.tools.mcp import SERVERS, Servers, command_line, environment, server_tools
+from agentlab.lab.agent import server_tools
+from agentlab.state.config import AgentConfig, AgentRegistry, AgentSettings, ToolSettings
+from agentlab.tools.mcp import SERVERS, Servers, command_line, environment
+from agentlab.tools.server import McpServer
 from agentlab.tools.tool import Effect
 
 SERVER = """
@@ -302,7 +304,7 @@ def test_endpoints_that_lead_nowhere(tiny, endpoint, text):
 
 
 def test_a_file_never_holds_values_of_variables(tmp_path):
-    from agentlab.config import load_registry
+    from agentlab.state.config import load_registry
 
     path = tmp_path / "a.yaml"
     path.write_text("mcp_servers: [{id: x, command: y, env: [KEY=s3cret]}]")

@@ -11,18 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agentlab.base.schemas import check_schema, object_schema, schema_validator
 from agentlab.errors import ConfigError, UnknownNameError
-from agentlab.tools.tool import (
-    REPEATABLE,
-    Effect,
-    Permissions,
-    Tool,
-    ToolRegistry,
-    check_schema,
-    object_schema,
-    schema_validator,
-    tool,
-)
+from agentlab.tools.tool import REPEATABLE, Effect, Permissions, Tool, ToolRegistry, tool
 
 # ---- schemas ---------------------------------------------------------------------------------
 

@@ -10,15 +10,22 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pyrsistent import pmap, pvector
 
-from agentlab.calls import CallRecord, ToolError
-from agentlab.config import AgentConfig, ModelSettings, ToolSettings
-from agentlab.decisions import ReplanAction, ReplanDecision, ReplanRecord, Trigger, TriggerPoint
+from agentlab.base.values import canonical, merge_patch
+from agentlab.environments.fault_plan import FaultKind, FaultPlan, Outage, TargetedFault
 from agentlab.errors import PlanEditError
+from agentlab.lm.settings import ModelSettings
 from agentlab.plans.task_plan import InterruptionContext, StepStatus, TaskPlan, TaskStep
-from agentlab.scenario import FaultKind, FaultPlan, Outage, TargetedFault
-from agentlab.state import DeliveredFault, Failure, Fault, State, TaskResult, UnderWay
+from agentlab.state.config import AgentConfig, ToolSettings
+from agentlab.state.decisions import (
+    ReplanAction,
+    ReplanDecision,
+    ReplanRecord,
+    Trigger,
+    TriggerPoint,
+)
+from agentlab.state.state import DeliveredFault, Failure, Fault, State, TaskResult, UnderWay
+from agentlab.tools.calls import CallRecord, ToolError
 from agentlab.trace.delta import apply, delta
-from agentlab.values import canonical, merge_patch
 
 NAMES = st.sampled_from(["a", "b", "c", "d"])
 NUMBERS = st.integers(-3, 3) | st.sampled_from([0.0, -0.0, 1.0, 2.5, 1e300, 2**70])

@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import agentlab as al
+from agentlab.base.values import digest
 from agentlab.errors import ReplayError
-from agentlab.planners.search import Search
-from agentlab.state import State
+from agentlab.minds.planners.search import Search
+from agentlab.state.state import State
 from agentlab.tools.tool import Tool
 from agentlab.trace.journal import Address, Entry, MemoryJournal, NoJournal, ReplayJournal
-from agentlab.values import digest
 
 HERE = Address(3, "s", 1)
 ENTRY = Entry(HERE, "send", "hash", True, {"x": 1}, None)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyrsistent import pvector
 
-from agentlab.calls import ToolError
+from agentlab.tools.calls import ToolError
 from agentlab.trace.recorder import Recorder
 from agentlab.trace.span import COLUMNS, KINDS, Span
 

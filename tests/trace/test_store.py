@@ -16,20 +16,12 @@ from hypothesis import strategies as st
 import agentlab as al
 from agentlab.environments.chain import generate
 from agentlab.errors import RunError, StoreError, StoreVersionError, StoreWriteError
-from agentlab.planners.fixed import Fixed
-from agentlab.state import State
-from agentlab.strategies import get_strategy
+from agentlab.minds.planners.fixed import Fixed
+from agentlab.minds.strategies.named import get_strategy
+from agentlab.state.state import State
 from agentlab.trace.journal import Address, Entry
 from agentlab.trace.recorder import Recorder
-from agentlab.trace.store import (
-    APPLICATION,
-    VERSION,
-    CellResult,
-    Store,
-    pack,
-    pack_spans,
-    unpack,
-)
+from agentlab.trace.store import APPLICATION, VERSION, CellResult, Store, pack, pack_spans, unpack
 
 
 @pytest.fixture(autouse=True)

@@ -8,11 +8,17 @@ from __future__ import annotations
 import pytest
 
 import agentlab as al
-from agentlab.events import EventLog
-from agentlab.nodes import final_response, load_config, plan_execution, planning, reflection
-from agentlab.state import EXECUTE_NEXT_TASK, FINAL_RESPONSE, REFLECT, REPLAN
-from agentlab.workflow import END
+from agentlab.lab.handler import EventLog
+from agentlab.runs.graph import END
+from agentlab.state.state import EXECUTE_NEXT_TASK, FINAL_RESPONSE, REFLECT, REPLAN
 from agentlab.workflows.autonomous import autonomous
+from agentlab.workflows.nodes import (
+    final_response,
+    load_config,
+    plan_execution,
+    planning,
+    reflection,
+)
 
 BEGIN = ["load_config", "planning"]
 FINISH = ["reflection", "final_response"]
@@ -128,7 +134,8 @@ def test_reflection_back_to_execution(notes, step):
 
 
 def test_planning_to_reflection(notes, step):
-    from agentlab.strategies import Budget, Strategy, scopes, triggers
+    from agentlab.minds.strategies import scopes, triggers
+    from agentlab.minds.strategies.base import Budget, Strategy
 
     def trigger(point, state, step_id):
         if point == "planning_failed":

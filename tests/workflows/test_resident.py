@@ -9,14 +9,14 @@ import pytest
 
 import agentlab as al
 from agentlab.errors import PlanEditError, RunError
-from agentlab.events import EventLog
-from agentlab.nodes.resident import execute, monitor, plan, react, replan
-from agentlab.planners.base import checked_plan
-from agentlab.state import EXECUTE_NEXT_TASK, FINAL_RESPONSE, REFLECT, REPLAN
-from agentlab.strategies import Budget, Strategy
-from agentlab.strategies.triggers import changes
-from agentlab.workflow import END
-from agentlab.workflows import get_workflow
+from agentlab.lab.handler import EventLog
+from agentlab.minds.base import checked_plan
+from agentlab.minds.strategies.base import Budget, Strategy
+from agentlab.minds.strategies.triggers import changes
+from agentlab.runs.graph import END
+from agentlab.state.state import EXECUTE_NEXT_TASK, FINAL_RESPONSE, REFLECT, REPLAN
+from agentlab.workflows.named import get_workflow
+from agentlab.workflows.nodes.resident import execute, monitor, plan, react, replan
 from agentlab.workflows.resident import resident
 
 BEGIN = ["load_config", "plan", "execute"]
@@ -663,7 +663,7 @@ def test_a_change_in_the_world_is_heard_of(chain):
 
 
 def decided(action, **more):
-    from agentlab.values import canonical
+    from agentlab.base.values import canonical
 
     document = {"action": action, "reasoning": "so I say", "stepsToCancel": [],
                 "newContextHints": [], "confidence": 0.5}  # fmt: skip

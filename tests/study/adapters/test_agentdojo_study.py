@@ -7,8 +7,8 @@ from collections import Counter
 import pytest
 
 import agentlab as al
+from agentlab.environments.adapters.agentdojo import SUITES
 from agentlab.errors import UnknownNameError
-from agentlab.study.adapters.agentdojo import SUITES
 
 pytest.importorskip("agentdojo")
 

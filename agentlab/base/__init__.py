@@ -1,0 +1,1 @@
+"""What everything uses: frozen values, the registry of names, schemas, draws."""

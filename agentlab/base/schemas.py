@@ -1,0 +1,127 @@
+"""JSON Schemas: Draft 2020-12, self-contained; no reference is fetched, by http or from a file.
+
+What a schema says of a value is ``check_schema``; what is wrong with a schema itself is
+``schema_problem``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
+from typing import Any
+
+from agentlab.base.values import Json, canonical
+from agentlab.errors import ConfigError
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+_NAMED = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
+_DATA = frozenset({"const", "enum", "default", "examples"})
+
+
+def object_schema(
+    required: Iterable[str] | None = None, /, **properties: dict[str, Any]
+) -> dict[str, Any]:
+    """Return the JSON Schema of an object with exactly these properties (all required if None)."""
+    names = list(properties) if required is None else list(required)
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": names,
+        "additionalProperties": False,
+    }
+
+
+def refuse(uri: str) -> Any:
+    """Refuse to fetch a schema reference: schemas must be self-contained."""
+    raise ValueError(f"remote schema reference {uri!r} refused: schemas must be self-contained")
+
+
+@lru_cache(maxsize=4096)
+def _validator(text: str) -> Any:
+    import jsonschema_rs
+
+    return jsonschema_rs.Draft202012Validator(json.loads(text), retriever=refuse)
+
+
+_BY_ID: dict[int, tuple[Any, Any]] = {}  # schema id -> (schema kept alive, validator)
+
+
+def schema_validator(schema: Mapping[str, Any]) -> Any:
+    """Return the cached Draft 2020-12 validator of a schema.
+
+    Raises
+    ------
+    ConfigError
+        The schema itself is invalid or refers outside itself.
+    """
+    known = _BY_ID.get(id(schema))
+    if known is not None and known[0] is schema:
+        return known[1]
+    try:
+        validator = _validator(canonical(schema))
+    except Exception as e:
+        raise ConfigError(f"not a self-contained JSON Schema (Draft 2020-12): {e}") from e
+    if len(_BY_ID) > 10_000:
+        _BY_ID.clear()
+    _BY_ID[id(schema)] = (schema, validator)
+    return validator
+
+
+def check_schema(schema: Mapping[str, Any], value: Json, what: str) -> str | None:
+    """Return the first three violations of ``schema`` by ``value`` in one line, or None."""
+    validator = schema_validator(schema)
+    try:
+        if validator.is_valid(value):
+            return None
+        errors = list(validator.iter_errors(value))
+    except (ValueError, TypeError) as e:
+        return f"{what}: not JSON: {e}"
+    parts = []
+    for error in errors[:3]:
+        where = ".".join(map(str, error.instance_path))
+        parts.append(f"{where}: {error.message}" if where else error.message)
+    return f"{what}: " + "; ".join(parts)
+
+
+def schema_problem(schema: Mapping[str, Any]) -> str | None:
+    """Return why a schema is no self-contained Draft 2020-12 schema, or None.
+
+    Every ``$ref`` and ``$dynamicRef`` must begin with ``#``, and ``$schema``, where it stands, must
+    be that of Draft 2020-12.
+
+    Examples
+    --------
+    >>> schema_problem({"$ref": "https://json-schema.org/draft/2020-12/schema"})
+    "$ref 'https://json-schema.org/draft/2020-12/schema' leads out of the schema"
+    """
+    try:
+        foreign = next(_foreign(schema), None)
+        if foreign is None:
+            schema_validator(schema)
+    except RecursionError:
+        return "nested without end"
+    except ConfigError as e:
+        return str(e).partition("\n")[0]
+    return foreign
+
+
+def _foreign(schema: Any) -> Iterator[str]:
+    """Yield what a schema takes from elsewhere; data in it is no schema."""
+    if isinstance(schema, list):
+        for item in schema:
+            yield from _foreign(item)
+    if not isinstance(schema, Mapping):
+        return
+    for key, value in schema.items():
+        if key in _NAMED and isinstance(value, Mapping):
+            for inner in value.values():
+                yield from _foreign(inner)
+        elif isinstance(value, (list, Mapping)):
+            if key not in _DATA:
+                yield from _foreign(value)
+        elif key in ("$ref", "$dynamicRef") and not str(value).startswith("#"):
+            yield f"{key} {value!r} leads out of the schema"
+        elif key == "$schema" and str(value).rstrip("#") != DIALECT:
+            yield f"$schema: expected {DIALECT!r}, got {value!r}"

@@ -1,0 +1,238 @@
+"""The suites that ship, by name. Each is a JSONL file, checked when it is read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, overload
+
+from pydantic import ValidationError
+
+from agentlab.base.values import explain
+from agentlab.environments.named import get_environment, provided_names, provided_suite
+from agentlab.environments.scenario import Scenario
+from agentlab.errors import AgentLabError, PlanParseError, ScenarioError, UnknownNameError
+from agentlab.plans.parsing import parse_plan
+
+
+def folder() -> Path:
+    """Return where the datasets lie: inside the installed package, or beside it in a checkout."""
+    inside = Path(__file__).parent / "_datasets"
+    return inside if inside.is_dir() else Path(__file__).parent.parent / "datasets"
+
+
+def suite_names() -> list[str]:
+    """Return the names of the suites that ship."""
+    return sorted(p.stem for p in folder().glob("*.jsonl"))
+
+
+def load_suite(name: str | Path) -> Suite:
+    """Return a suite by name, or read it from a path that ends in ``.jsonl``.
+
+    Parameters
+    ----------
+    name : str or Path
+        "quickstart", "chain", "travel", "blocks", "workshop", "agentdojo/travel", or a file.
+
+    Raises
+    ------
+    UnknownNameError
+        No suite has that name.
+    ScenarioError
+        The file is not what it must be.
+    """
+    if isinstance(name, Path) or str(name).endswith(".jsonl"):
+        return read_suite(name, check=check_scenario)
+    provided = provided_suite(name)
+    if provided is not None:
+        return provided
+    if name not in suite_names():
+        raise UnknownNameError("suite", name, [*suite_names(), *provided_names()])
+    return _shipped(name)
+
+
+def check_scenario(scenario: Scenario) -> None:
+    """Check that a scenario can be used: its environment exists and its reference plan is a plan.
+
+    Raises
+    ------
+    UnknownNameError
+        No such environment, or the reference plan calls a tool that it does not have.
+    ScenarioError
+        The reference plan has a cycle, a dangling dependency or a malformed reference.
+    """
+    environment = get_environment(scenario.environment)
+    if scenario.reference is None:
+        return
+    for step in scenario.reference.steps:
+        if step.tool not in environment.registry:
+            where = f"reference step {step.step_id!r}"
+            raise UnknownNameError("tool", step.tool, environment.registry, where)
+    steps = [
+        {
+            "stepId": s.step_id, "name": s.step_id, "actionType": "call_tool",
+            "targetResource": s.tool, "parameters": s.arguments,
+            "dependencies": list(s.dependencies),
+        }
+        for s in scenario.reference.steps
+    ]  # fmt: skip
+    try:
+        parse_plan({"steps": steps, "answer": scenario.reference.answer})
+    except PlanParseError as e:
+        raise ScenarioError(f"reference plan: {'; '.join(e.violations)}") from e
+
+
+def find_recording(name: str) -> Path:
+    """Return the file of a shipped recording by name (default: quickstart), or a path as it is.
+
+    Raises
+    ------
+    UnknownNameError
+        There is no such recording.
+    """
+    if name.endswith((".jsonl", ".jsonl.gz")):
+        return Path(name)
+    shipped = {p.name.split(".")[0]: p for p in (folder() / "recordings").glob("*.jsonl*")}
+    if (name or "quickstart") not in shipped:
+        raise UnknownNameError("recording", name or "quickstart", shipped)
+    return shipped[name or "quickstart"]
+
+
+def recorded_study(name: str) -> Path | None:
+    """Return the study (YAML) that a shipped recording was made with; None: it has none beside it.
+
+    Raises
+    ------
+    UnknownNameError
+        There is no such recording.
+    """
+    recording = find_recording(name)
+    beside = recording.with_name(f"{recording.name.split('.')[0]}.yaml")
+    return beside if beside.is_file() else None
+
+
+def find_agents(name: str) -> Path:
+    """Return the file of the agent registry that ships, named ``example``, or a path as it is."""
+    return folder() / "examples" / "agents.yaml" if name == "example" else Path(name)
+
+
+@lru_cache(maxsize=32)
+def _shipped(name: str) -> Suite:
+    return read_suite(folder() / f"{name}.jsonl", name)
+
+
+class Suite(Sequence[Scenario]):
+    """A named, ordered dataset of scenarios.
+
+    Parameters
+    ----------
+    name : str
+        How the suite is called in results.
+    scenarios : sequence of Scenario
+        With unique ids.
+
+    Raises
+    ------
+    ScenarioError
+        The suite is empty or an id occurs twice.
+    """
+
+    def __init__(self, name: str, scenarios: Sequence[Scenario]) -> None:
+        self.name = name
+        self.scenarios = tuple(scenarios)
+        if not self.scenarios:
+            raise ScenarioError(f"suite {name!r} holds no scenario")
+        ids = [s.id for s in self.scenarios]
+        doubled = sorted({i for i in ids if ids.count(i) > 1})
+        if doubled:
+            raise ScenarioError(f"suite {name!r} holds these ids more than once: {doubled}")
+
+    @overload
+    def __getitem__(self, index: int | str) -> Scenario: ...
+    @overload
+    def __getitem__(self, index: slice) -> Suite: ...
+    def __getitem__(self, index: int | str | slice) -> Scenario | Suite:
+        if isinstance(index, slice):
+            return Suite(self.name, self.scenarios[index])
+        if isinstance(index, str):
+            for scenario in self.scenarios:
+                if scenario.id == index:
+                    return scenario
+            raise UnknownNameError(f"scenario of suite {self.name!r}", index, [s.id for s in self])
+        return self.scenarios[index]
+
+    def __len__(self) -> int:
+        return len(self.scenarios)
+
+    def __iter__(self) -> Iterator[Scenario]:
+        return iter(self.scenarios)
+
+    def __repr__(self) -> str:
+        return f"Suite({self.name!r}, {len(self)} scenarios)"
+
+    def where(self, **fields: Any) -> Suite:
+        """Return the scenarios whose named fields equal the given values."""
+        kept = [s for s in self if all(getattr(s, k) == v for k, v in fields.items())]
+        return Suite(self.name, kept)
+
+
+def read_suite(
+    path: str | Path,
+    name: str | None = None,
+    check: Callable[[Scenario], None] = lambda scenario: None,
+) -> Suite:
+    """Read a suite from a JSONL file.
+
+    Parameters
+    ----------
+    path : str or Path
+    name : str, optional
+        Default: the file's name without its ending.
+    check : callable
+        Raises an AgentLabError for a scenario that cannot be used.
+
+    Raises
+    ------
+    ScenarioError
+        A line is no scenario: the message names file, line and field.
+    """
+    path = Path(path)
+    try:
+        # Not splitlines(): a text may hold U+2028 and its like, which JSON does not escape.
+        lines = path.read_text(encoding="utf-8").split("\n")
+    except (OSError, UnicodeDecodeError) as e:
+        raise ScenarioError(f"{path}: cannot be read: {e}") from e
+    scenarios = [
+        _read_line(path, number, line, check)
+        for number, line in enumerate(lines, 1)
+        if line.strip()
+    ]
+    return Suite(name or path.stem, scenarios)
+
+
+def _read_line(path: Path, number: int, line: str, check: Callable[[Scenario], None]) -> Scenario:
+    try:
+        document = json.loads(line, parse_constant=_no_constant)
+        scenario = Scenario.model_validate(document)
+        check(scenario)
+        return scenario
+    except json.JSONDecodeError as e:
+        raise ScenarioError(f"{path}, line {number}: not JSON: {e.msg} (column {e.colno})") from e
+    except ValidationError as e:
+        raise ScenarioError(f"{path}, line {number}: {explain(e)}") from e
+    except AgentLabError as e:
+        raise ScenarioError(f"{path}, line {number}: {e}") from e
+
+
+def _no_constant(name: str) -> None:
+    raise json.JSONDecodeError(f"{name} is no JSON number", "", 0)
+
+
+def write_suite(suite: Suite, path: str | Path) -> None:
+    """Write a suite as JSONL, leaving out fields that hold their default."""
+    with Path(path).open("w", encoding="utf-8") as file:
+        for scenario in suite:
+            document = scenario.model_dump(mode="json", exclude_defaults=True)
+            file.write(json.dumps(document, ensure_ascii=False, sort_keys=True) + "\n")

@@ -1,0 +1,348 @@
+"""The lab: everything a node may use, in one immutable object.
+
+Give it a scenario, or tools of your own, a planner and a strategy; a run binds it to its own
+recorder and journal. It is shared freely between runs and threads.
+
+Its ``call`` is the one door to tools: argument check, permission, fault draw (once, at submission,
+kept with the call under way), journal, span.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import cached_property
+from typing import Any
+
+from agentlab.base.values import with_fields
+from agentlab.environments.base import Environment, Evidence, Verdict
+from agentlab.environments.fault_plan import FaultPlan
+from agentlab.environments.named import get_environment
+from agentlab.environments.scenario import Scenario
+from agentlab.errors import ConfigError
+from agentlab.lab.actions.named import ACTIONS
+from agentlab.lab.agent import Agent
+from agentlab.lab.bench import Action, Executor
+from agentlab.lab.faults import advance
+from agentlab.lab.named import _check_asked, _decider, _mind, _with_rate, connected, executor_named
+from agentlab.lab.talk import Talk
+from agentlab.lab.tool_door import ToolDoor
+from agentlab.lm.model import Model
+from agentlab.minds.base import Planner, Reflector, Responder
+from agentlab.minds.planners.named import get_planner
+from agentlab.minds.strategies.base import Decider, Strategy
+from agentlab.minds.strategies.named import get_strategy
+from agentlab.state.config import AgentConfig, AgentRegistry
+from agentlab.state.state import State
+from agentlab.tools.tool import Permissions, Tool, ToolRegistry
+from agentlab.trace.inbox import Inbox
+from agentlab.trace.journal import Address, Journal, NestedJournal, NoJournal
+from agentlab.trace.recorder import NestedRecorder, Recorder
+
+log = logging.getLogger("agentlab")
+
+
+class Lab(ToolDoor):
+    """Everything a node may use.
+
+    Parameters
+    ----------
+    scenario : Scenario, optional
+        The task with its simulated world. Without one, give ``tools`` and a planner.
+    planner : str or Planner, optional
+        A name with arguments ("search", "reference(noise=0.2)") or an object with ``plan``;
+        default: the agent's, else "structured" where there is a model and no world, else "search".
+    strategy : str or Strategy, optional
+        "never", "retry(2)", "retry_then_replan(2)", ...; default: the agent's, else
+        "reflect_on_total_failure".
+    seed : int
+        Of every draw: faults, noise, world events.
+    fault_rate : float, optional
+        Probability that a call meets a fault; default: the fault plan's own.
+    faults : FaultPlan, optional
+        What may go wrong; default: the scenario's.
+    tools : iterable of Tool
+        Functions made tools with ``agentlab.tool``, beside the world's.
+    agent : str or AgentConfig, optional
+        "FILE:ID" names an agent in a YAML or TOML file; with ``agents``, an id in there.
+    agents : AgentRegistry, optional
+        Where agent and sub-agents are looked up; default: the agent's file.
+    workers : int
+        Steps that may be under way at once.
+    executor : {"simulated", "threads"}, optional
+        "simulated": time is simulated, and tools take the seconds that they declare. "threads":
+        functions are called in threads, in wall time, with their ``timeout`` for a deadline (see
+        ``agentlab.lab.threads``). Default: threads where there are several workers and no simulated
+        world.
+    permissions : Permissions, optional
+        Which calls are let through; default all.
+    handler : object, optional
+        Hears stream events (see ``agentlab.lab.handler.Handler``).
+    lm : str or Model, optional
+        A language model by name ("openai/gpt-4o-mini", "openai/NAME@http://127.0.0.1:8765/v1",
+        "recorded"), or connected. Given, it stands in for the model of every agent, sub-agents too;
+        default: each agent's own. Without one nobody is asked.
+    reflector, responder : str or object, optional
+        Who judges and who answers: "rules" and "template", or "lm"; default: the model where there
+        is one.
+    environment : Environment, optional
+        Default: the one that the scenario names.
+
+    Raises
+    ------
+    UnknownNameError, ConfigError
+        A name is not known, or settings do not fit together.
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario | None = None,
+        *,
+        planner: str | Planner | None = None,
+        strategy: str | Strategy | None = None,
+        seed: int = 0,
+        fault_rate: float | None = None,
+        faults: FaultPlan | None = None,
+        tools: Iterable[Tool] = (),
+        agent: str | AgentConfig | None = None,
+        agents: AgentRegistry | None = None,
+        workers: int = 1,
+        executor: str | None = None,
+        permissions: Permissions | None = None,
+        handler: object | None = None,
+        lm: str | Model | None = None,
+        reflector: str | Reflector | None = None,
+        responder: str | Responder | None = None,
+        environment: Environment | None = None,
+    ) -> None:
+        if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
+            raise ConfigError(f"workers must be an integer of at least 1, got {workers!r}")
+        self.scenario = scenario
+        if environment is None and scenario is not None:
+            environment = get_environment(scenario.environment)
+        self.environment = environment
+        own = environment.tools() if environment is not None else ()
+        world = environment.name if environment is not None else "agent"
+        self.given_tools = tuple(tools)
+        self.cast = Agent(agent, agents, [*own, *self.given_tools], world)
+        config = self.cast.configured
+        self.given_model: Model | None = connected(lm) if isinstance(lm, str) else lm
+        self.model: Model | None = self.given_model or self.cast.connect()
+        if planner is None:
+            asks = environment is None and self.model is not None
+            planner = (config and config.planner) or ("structured" if asks else "search")
+        self.strategy_named = bool(strategy or (config and config.strategy))
+        """False: a workflow that has a usual strategy of its own takes that."""
+        if strategy is None:
+            strategy = (config and config.strategy) or "reflect_on_total_failure"
+        self.planner = get_planner(planner) if isinstance(planner, str) else planner
+        if not isinstance(self.planner, Planner):
+            raise ConfigError(f"a planner needs a method plan(request, bench), got {planner!r}")
+        self.strategy = get_strategy(strategy) if isinstance(strategy, str) else strategy
+        self.seed = seed
+        plan = faults if faults is not None else (scenario.faults if scenario else FaultPlan())
+        self.faults = plan if fault_rate is None else _with_rate(plan, fault_rate)
+        self.actions: Mapping[str, Action] = ACTIONS
+        self.workers = workers
+        self.permissions = permissions or Permissions()
+        self.handler = handler
+        self.reflector: Reflector = _mind("reflector", reflector, self.model)
+        self.responder: Responder = _mind("responder", responder, self.model)
+        self.decider: Decider | None = None if self.model is None else _decider()
+        _check_asked(self.planner, self.strategy, self.model)
+        self.executor: Executor = executor_named(executor, workers, environment)
+        self.recorder = Recorder()
+        self.journal: Journal = NoJournal()
+        self.inbox = Inbox()
+        self.ancestors: tuple[str, ...] = ()
+        self._complained: set[str] = set()
+        self.__dict__["_sealed"] = True
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if "_sealed" in self.__dict__:
+            raise AttributeError(f"a lab is immutable; lab.bind({name}=...) returns a changed one")
+        super().__setattr__(name, value)
+
+    def bind(self, **changes: Any) -> Lab:
+        """Return a lab that shares everything but the named attributes.
+
+        A run binds ``recorder`` and ``journal``; ``handler``, ``seed``, ``strategy``, ``planner``
+        and ``tools`` may be changed the same way.
+        """
+        if "tools" in changes:
+            changes["cast"] = self.cast.having(changes.pop("tools"))
+        unknown = set(changes) - set(vars(self))
+        if unknown:
+            raise ConfigError(f"a lab has no {sorted(unknown)}")
+        for name, get in (("planner", get_planner), ("strategy", get_strategy)):
+            if isinstance(changes.get(name), str):
+                changes[name] = get(changes[name])
+        changes["strategy_named"] = self.strategy_named or "strategy" in changes
+        bound = object.__new__(Lab)
+        bound.__dict__.update(self.__dict__)
+        bound.__dict__.update(changes)
+        if {"planner", "strategy", "model"} & set(changes):
+            _check_asked(bound.planner, bound.strategy, bound.model)
+        bound.__dict__["_complained"] = set()
+        if not {"seed", "strategy", "scenario", "faults"} & set(changes):
+            return bound
+        bound.__dict__.pop("_first", None)
+        return bound
+
+    def __repr__(self) -> str:
+        name = self.scenario.id if self.scenario is not None else "no scenario"
+        return f"Lab({name}, {type(self.planner).__name__}, {self.strategy.name}, seed={self.seed})"
+
+    # ---- what a run starts from ----------------------------------------------------------
+
+    @cached_property
+    def _first(self) -> State:
+        """The state that every run of this lab starts from; states are immutable, so it is one."""
+        budget = self.strategy.budget
+        state = State(
+            seed=self.seed,
+            fault_plan=self.faults,
+            max_loops=budget.replans,
+            max_task_iterations=budget.executions,
+        )
+        if self.scenario is None or self.environment is None:
+            return state
+        world = self.environment.initial(self.scenario)
+        return advance(
+            state.replace(
+                scenario_id=self.scenario.id,
+                user_input=self.scenario.task,
+                initial=world,
+                world=world,
+                belief=self.environment.belief(self.scenario),
+            ),
+            0.0,
+        )
+
+    def initial_state(self, user_input: str | None = None, **fields: Any) -> State:
+        """Return the state that a run starts from.
+
+        Parameters
+        ----------
+        user_input : str, optional
+            Default: the scenario's task.
+        **fields
+            Other state fields to set (``session_id``, ``user_id``, ...).
+
+        Raises
+        ------
+        ConfigError
+            There is no such field, or the value has the wrong type.
+        """
+        if user_input is not None:
+            fields["user_input"] = user_input
+        return with_fields(self._first, fields, ConfigError, "the first state")
+
+    def agent(self) -> AgentConfig:
+        """Load the agent's configuration.
+
+        Raises
+        ------
+        ConfigError, UnknownNameError
+            The file or an id in it is not what it must be.
+        """
+        return self.cast.config()
+
+    @property
+    def tools(self) -> ToolRegistry:
+        """Every tool by name: the world's, those given, and the agent's own."""
+        return self.cast.tools
+
+    def sub_lab(self, agent_id: str, state: State, address: Address) -> Lab:
+        """Return the lab of a sub-agent, called from this state at this address.
+
+        It has its own model, planner, strategy and tools (of the functions given to this lab,
+        those that it configures), our permissions, and no world; its trace and its journal are
+        nested in ours.
+
+        Raises
+        ------
+        ConfigError, UnknownNameError
+            There is no registry to look it up in, or no such agent in it.
+        """
+        registry = self.cast.registry
+        if registry is None:
+            raise ConfigError(
+                f"sub-agent {agent_id!r} cannot be looked up: Lab(agents=registry) or "
+                "Lab(agent='FILE:ID') names the registry"
+            )
+        config = registry.load(agent_id)
+        names = {t.name for t in config.tools}
+        lm = self.given_model or (self.model if config.model is None else None)
+        lab = Lab(
+            agent=agent_id, agents=registry, seed=self.seed, workers=self.workers, lm=lm,
+            tools=[t for t in self.given_tools if t.name in names],
+            permissions=self.permissions,
+            executor="threads" if self.executor.wall else "simulated",
+        )  # fmt: skip
+        deeper = min(lab.strategy.budget.depth, self.strategy.budget.depth - 1)
+        inner = f"{address.step_id}#{address.attempt}"
+        return lab.bind(
+            given_model=self.given_model,
+            given_tools=self.given_tools,
+            ancestors=(*self.ancestors, self.agent().id),
+            strategy=lab.strategy.within(depth=deeper),
+            recorder=NestedRecorder(self.recorder, state.visit, address.step_id),
+            journal=NestedJournal(self.journal, state.visit, inner),
+        )
+
+    # ---- judging -------------------------------------------------------------------------
+
+    def verdict(self, state: State) -> Verdict:
+        """Judge a state against the scenario's goal.
+
+        Raises
+        ------
+        ConfigError
+            There is no scenario, hence no goal.
+        """
+        if self.scenario is None or self.environment is None:
+            raise ConfigError("a lab without a scenario has no goal to check")
+        evidence = Evidence(state.initial, state.world, state.calls, state.answer, state.now)
+        return self.environment.check(self.scenario.goal, evidence)
+
+    # ---- telling the handler --------------------------------------------------------------
+
+    def emit(self, event: str, *arguments: Any) -> None:
+        """Tell the handler; one that raises is reported once and never breaks the run."""
+        if self.handler is None:
+            return
+        method = getattr(self.handler, event, None)
+        if method is None:
+            return
+        try:
+            method(*arguments)
+        except Exception as e:
+            if not self._complained:
+                self._complained.add(event)
+                log.warning("handler %s raised %s: %s", event, type(e).__name__, e)
+
+    @contextmanager
+    def stage(self, stage: str, title: str) -> Iterator[None]:
+        """Open a thinking stage, which ends also when it fails."""
+        self.emit("on_thinking_stage_start", stage, title)
+        try:
+            yield
+        finally:
+            self.emit("on_thinking_stage_end", stage)
+
+    # ---- asking a language model ----------------------------------------------------------
+
+    @contextmanager
+    def asking(
+        self, state: State, step_id: str = "", attempt: int = 0,
+        on_token: Callable[[str], None] | None = None,
+    ) -> Iterator[Talk]:  # fmt: skip
+        """Open a talk: LM calls made inside are recorded, and charged to the state afterwards."""
+        talk = Talk(
+            self.model, state, self.recorder, self.journal, step_id, attempt,
+            timed=not self.executor.wall,
+        )  # fmt: skip
+        with talk.open(on_token if self.handler is not None else None):  # or nobody listens
+            yield talk

@@ -1,0 +1,85 @@
+"""Parts of a lab by name."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+from agentlab.environments.base import Environment
+from agentlab.environments.fault_plan import FaultPlan
+from agentlab.environments.suites import find_recording
+from agentlab.errors import ConfigError, UnknownNameError
+from agentlab.lab.bench import Executor
+from agentlab.lab.executor import SimulatedExecutor
+from agentlab.lab.threads import ThreadedExecutor
+from agentlab.lm.model import Model
+from agentlab.minds.base import Planner
+from agentlab.minds.rules import RuleReflector, TemplateResponder
+from agentlab.minds.strategies.base import Decider, Strategy
+
+_EXAMPLE = "lm='openai/gpt-4o-mini'"
+
+
+@lru_cache(maxsize=64)
+def connected(text: str) -> Model:
+    """Connect a model by name, once: the labs of a study share it (see ``agentlab.lm.connect``)."""
+    from agentlab.lm.connect import connect
+
+    return connect(text, recordings=find_recording)
+
+
+def executor_named(name: str | None, workers: int, environment: Environment | None) -> Executor:
+    """Return the executor that a name stands for (None: see ``Lab``)."""
+    if name is None:
+        name = "threads" if workers > 1 and environment is None else "simulated"
+    if name not in ("simulated", "threads"):
+        raise UnknownNameError("executor", name, ("simulated", "threads"))
+    if name == "simulated":
+        return SimulatedExecutor()
+    if environment is not None:
+        raise ConfigError(
+            "executor 'threads' lives in wall time, and a simulated world in simulated time: "
+            "leave out executor= or the scenario"
+        )
+    return ThreadedExecutor()
+
+
+def _mind(kind: str, given: Any, model: Model | None) -> Any:
+    """Return the reflector or responder that a name stands for."""
+    rule = "rules" if kind == "reflector" else "template"
+    if given is None:
+        given = rule if model is None else "lm"
+    if not isinstance(given, str):
+        return given
+    if given not in (rule, "lm"):
+        raise UnknownNameError(kind, given, (rule, "lm"))
+    if given == "lm":
+        if model is None:
+            raise ConfigError(f"the {kind} 'lm' asks a language model: name one, e.g. {_EXAMPLE}")
+        from agentlab.minds.by_model import LMReflector, LMResponder
+
+        return LMReflector() if kind == "reflector" else LMResponder()
+    return RuleReflector() if kind == "reflector" else TemplateResponder()
+
+
+def _decider() -> Decider:
+    from agentlab.minds.by_model import LMDecider
+
+    return LMDecider()
+
+
+def _check_asked(planner: Planner, strategy: Strategy, model: Model | None) -> None:
+    """Refuse a lab whose planner or strategy would ask a language model that is not there."""
+    asking = ""
+    if getattr(type(planner), "needs_model", False):
+        asking = f"planner {getattr(planner, 'name', type(planner).__name__)!r}"
+    elif getattr(strategy, "needs_model", False):
+        asking = f"strategy {strategy.name!r}"
+    if asking and model is None:
+        raise ConfigError(f"the {asking} asks a language model: name one, e.g. {_EXAMPLE}")
+
+
+def _with_rate(plan: FaultPlan, rate: float) -> FaultPlan:
+    if isinstance(rate, bool) or not isinstance(rate, (int, float)) or not 0 <= rate <= 1:
+        raise ConfigError(f"a fault rate is a number between 0 and 1, got {rate!r}")
+    return plan.replace(rate=float(rate))

@@ -1,0 +1,169 @@
+"""An engine that serves from a recording, asks what is not in it, or both."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from agentlab import errors
+from agentlab.base.values import Json
+from agentlab.errors import LMError, LMRejected, RecordingMiss
+from agentlab.lm.cursor import Cursor
+from agentlab.lm.engine import Engine, Wrapper, identify, notes
+from agentlab.lm.misses import explain_miss
+from agentlab.lm.recording import Line, Recording
+from agentlab.lm.serde import (
+    Event,
+    Request,
+    Response,
+    events_of,
+    response_document,
+    response_from,
+    response_of,
+    text_sizes,
+)
+
+
+class Recorded(Wrapper):
+    """The engine of one run on a recording.
+
+    Parameters
+    ----------
+    recording : Recording
+    model : str
+    cursor : Cursor
+    inner : Engine or None
+    settings : dict
+    """
+
+    inner: Engine | None  # type: ignore[assignment]
+
+    def __init__(
+        self, recording: Recording, model: str, cursor: Cursor, inner: Engine | None,
+        settings: dict[str, Json],
+    ) -> None:  # fmt: skip
+        self.recording, self.model, self.cursor = recording, model, cursor
+        self.inner, self.settings = inner, settings
+
+    def __repr__(self) -> str:
+        return f"Recorded({self.recording!r}, {self.inner!r})"
+
+    def complete(self, request: Request) -> Response:
+        """Return the recorded reply, or ask and record."""
+        name = self._name(request)
+        line = self._found(name, request)
+        if line is None:
+            with self._alone(name):
+                line = self._looked_up(name, request)
+                if line is None:
+                    return self._asked(name, request)
+        return _response(line)
+
+    def stream(self, request: Request) -> Iterator[Event]:
+        """Yield the recorded events, or ask and record."""
+        name = self._name(request)
+        line = self._found(name, request)
+        if line is None:
+            with self._alone(name):
+                line = self._looked_up(name, request)
+                if line is None:
+                    yield from self._streamed(name, request)
+                    return
+        yield from events_of(_response(line), line.get("chunks"))
+
+    def close(self) -> None:
+        """Do nothing: engine and recording are shared by other runs."""
+
+    def _name(self, request: Request) -> tuple[str, int]:
+        key = identify(request)[1]
+        occurrence = notes().occurrence = self.cursor.next(key)
+        return key, occurrence
+
+    def _found(self, name: tuple[str, int], request: Request) -> Line | None:
+        if self.recording.mode == "record":
+            return None
+        line = self.recording.find(*name)
+        if line is not None:
+            current = notes()
+            current.served, current.cost = True, line.get("cost")
+        elif self.recording.mode == "replay":
+            document = identify(request)[0]
+            recorded = self.recording.lines()
+            message = explain_miss(str(self.recording.path), *name, document, recorded)
+            raise RecordingMiss(message, model=self.model)
+        return line
+
+    def _looked_up(self, name: tuple[str, int], request: Request) -> Line | None:
+        """Look again, also for what another thread or process wrote since."""
+        if self.recording.mode == "record":
+            return None
+        line = self._found(name, request)
+        if line is None:
+            self.recording.refresh()
+            line = self._found(name, request)
+        return line
+
+    @contextmanager
+    def _alone(self, name: tuple[str, int]) -> Iterator[None]:
+        """Let one thread ask what several want to know."""
+        if self.recording.mode == "record":
+            yield
+            return
+        pending = self.recording._pending
+        lock = pending.setdefault(name, threading.Lock())
+        with lock:
+            yield
+            pending.pop(name, None)
+
+    def _asked(self, name: tuple[str, int], request: Request) -> Response:
+        assert self.inner is not None
+        try:
+            response = self.inner.complete(request)
+        except LMRejected as e:
+            self._add(name, request, {"error": _error_document(e)})
+            raise
+        return self._add(name, request, {"response": response_document(response)}, response)
+
+    def _streamed(self, name: tuple[str, int], request: Request) -> Iterator[Event]:
+        assert self.inner is not None
+        events = []
+        try:
+            for event in self.inner.stream(request):
+                events.append(event)
+                yield event
+        except LMRejected as e:
+            self._add(name, request, {"error": _error_document(e)})
+            raise
+        document = response_document(response_of(request, events))
+        self._add(name, request, {"response": document, "chunks": text_sizes(events)})
+
+    def _add(
+        self, name: tuple[str, int], request: Request, what: Line, response: Response = None
+    ) -> Response:
+        line: Line = {
+            "key": name[0],
+            "occurrence": name[1],
+            "model": self.model,
+            "settings": self.settings,
+            "request": identify(request)[0],
+            **what,
+            "usage": (what.get("response") or {}).get("usage", {}),
+            "cost": notes().cost,
+        }
+        counts = self.recording.add(line)
+        return response if counts is line else _response(counts)
+
+
+def _response(line: Line) -> Response:
+    """Return the recorded response, or raise the recorded error."""
+    if "response" in line:
+        return response_from(line["response"])
+    recorded = line["error"]
+    kind = getattr(errors, recorded["type"], LMRejected)
+    kind = kind if isinstance(kind, type) and issubclass(kind, LMError) else LMRejected
+    raise kind(recorded["message"], model=line["model"], status=recorded["status"])
+
+
+def _error_document(error: LMError) -> Line:
+    return {"type": type(error).__name__, "message": str(error), "status": error.status}

@@ -1,0 +1,21 @@
+"""How a language model is asked, as an agent's configuration says it."""
+
+from __future__ import annotations
+
+from pydantic import Field, SecretStr
+
+from agentlab.base.values import Value
+
+
+class ModelSettings(Value):
+    """An LM and how to call it."""
+
+    model_id: str
+    provider: str = ""
+    base_url: str | None = None
+    api_key: SecretStr | None = Field(default=None, exclude=True)
+    max_tokens: int | None = Field(default=None, gt=0)
+    temperature: float | None = Field(default=None, ge=0)
+    top_p: float | None = Field(default=None, ge=0, le=1)
+    supports_streaming: bool | None = None
+    supports_function_call: bool | None = None

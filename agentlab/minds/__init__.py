@@ -1,0 +1,1 @@
+"""Whatever decides: planners, strategies, deciders, reflectors, responders."""

@@ -1,0 +1,209 @@
+"""What planners that ask a language model share: offers, prompt parts, a saved program."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from agentlab.base.values import Json, canonical
+from agentlab.errors import ConfigError
+from agentlab.lab.bench import Bench
+from agentlab.minds.base import FULL, INITIAL, PlanRequest
+from agentlab.plans.task_plan import StepStatus, TaskStep
+from agentlab.tools.tool import Tool
+
+MAX_ITEMS = 16
+TEXT = {"type": "string", "maxLength": 200}
+
+
+_PLACED = frozenset({"$ref", "$dynamicRef", "$id", "$schema", "$anchor", "$dynamicAnchor"})
+"""Keywords that mean something only where the schema stood."""
+
+Offer = tuple[str, Tool]
+"""An action type with a target of it, as a tool."""
+
+
+def offers_of(bench: Bench) -> list[Offer]:
+    """Return everything that a step may be in this lab."""
+    return [(a.type, tool) for a in bench.actions.values() for tool in a.offers(bench)]
+
+
+def arguments_schema(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the schema of a step's parameters: the tool's own, where values may be references."""
+    definitions = {
+        f"#/{at}/{name}": definition
+        for at in ("definitions", "$defs")
+        for name, definition in parameters.get(at, {}).items()
+    }
+    return _or_references(_inlined(parameters, definitions))
+
+
+def _inlined(schema: Any, definitions: Mapping[str, Any], within: tuple[str, ...] = ()) -> Any:
+    """Return a schema with its definitions put where they are used: it is to stand in another.
+
+    A definition that holds itself, or that is found another way, says nothing there; the tool's own
+    check sees to it.
+    """
+    if isinstance(schema, list):
+        return [_inlined(item, definitions, within) for item in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    name = schema.get("$ref")
+    if name in within:
+        return {}
+    plain = {
+        k: _inlined(v, definitions, within)
+        for k, v in schema.items()
+        if k != "$defs" and not (k in _PLACED and isinstance(v, str))
+    }
+    if not isinstance(name, str):
+        return plain
+    found = _inlined(definitions.get(name, {}), definitions, (*within, name))
+    return {**found, **plain} if isinstance(found, Mapping) else plain
+
+
+def _or_references(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Let every value of a tool's parameters also be text, for a reference; bound the lists."""
+    properties = {
+        name: inner if inner == {"type": "string"} | _told(inner) else {"anyOf": [inner, TEXT]}
+        for name, inner in _bounded(schema.get("properties", {})).items()
+    }
+    return {**_bounded(schema), "properties": properties}
+
+
+def _told(schema: Any) -> dict[str, Any]:
+    """Return the part of a schema that is for people."""
+    if not isinstance(schema, Mapping):  # a schema may be true or false
+        return {}
+    return {k: schema[k] for k in ("title", "description", "default") if k in schema}
+
+
+def _bounded(schema: Any) -> Any:
+    """Return a schema in which every list has a greatest length."""
+    if isinstance(schema, list):
+        return [_bounded(item) for item in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    inner = {k: v if k in ("enum", "const", "default") else _bounded(v) for k, v in schema.items()}
+    if "array" in (kind if isinstance(kind := schema.get("type"), list) else [kind]):
+        inner.setdefault("maxItems", MAX_ITEMS)
+    return inner
+
+
+class Prompted:
+    """What planners share that ask a language model by a dspy program.
+
+    Parameters
+    ----------
+    program : str, Path or dspy.Module, optional
+        A program saved as JSON by dspy, or the program itself; default: as it ships.
+    **options
+        Further arguments, kept so that the planner is the same in every process.
+    """
+
+    needs_model = True
+    name: str
+    program_type: Any
+
+    def __init__(self, program: str | Path | Any | None = None, **options: Json) -> None:
+        self.options = options
+        if isinstance(program, self.program_type):
+            self.program = program.deepcopy()
+        else:
+            self.program = self.program_type()
+            if program is not None:
+                _load(self.program, Path(program))
+        self.program.set_lm(None)  # one of its own would be asked behind the lab's back
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # dspy's classes are pickled otherwise in every process; a study goes by what is pickled.
+        return _restored, (type(self), canonical(self.program.dump_state()), self.options)
+
+
+def _restored(kind: type[Prompted], state: str, options: dict[str, Json]) -> Prompted:
+    program = kind.program_type()
+    program.load_state(json.loads(state))
+    return kind(program, **options)
+
+
+def _load(program: Any, path: Path) -> None:
+    if path.suffix != ".json":
+        raise ConfigError(f"expected a program saved as .json, got {str(path)!r}")
+    try:
+        program.load(str(path))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as e:
+        raise ConfigError(f"program {str(path)!r} cannot be read: {type(e).__name__}: {e}") from e
+
+
+def tool_line(
+    name: str, parameters: Mapping[str, Any], returns: Mapping[str, Any], told: str
+) -> str:
+    """Return what can be called as a line of a prompt."""
+    properties = parameters.get("properties", {})
+    required = set(parameters.get("required", ()))
+    listed = ", ".join(
+        f"{n}{'' if n in required else '?'}: {_kind(s)}" for n, s in properties.items()
+    )
+    lines = [f"- {name}({listed}) -> {_shape(returns)}: {told}"]
+    told_of = {n: _told(s).get("description") for n, s in properties.items()}
+    lines += [f"  - {n}: {text}" for n, text in told_of.items() if text]
+    return "\n".join(lines)
+
+
+def _kind(schema: Any) -> Any:
+    return (schema.get("type") if isinstance(schema, Mapping) else None) or "any"
+
+
+def _shape(schema: Any, depth: int = 0) -> str:
+    """Return what a result looks like, in a few words."""
+    kind = _kind(schema)
+    if kind == "object" and "properties" in schema and depth < 3:
+        inner = ", ".join(f"{k}: {_shape(v, depth + 1)}" for k, v in schema["properties"].items())
+        return "{" + inner + "}"
+    if kind == "array":
+        return f"[{_shape(schema.get('items', {}), depth + 1)}]"
+    return str(kind)
+
+
+def known_text(request: PlanRequest) -> str:
+    """Return what is known of the world."""
+    return canonical({k: v for k, v in request.belief.items() if k != "seen"})
+
+
+def situation_text(request: PlanRequest) -> str:
+    """Say what was done with what result, what failed and why, and how many replans are left."""
+    lines = [f"- {hint}" for hint in request.hints]
+    if request.scope == INITIAL or request.earlier is None:
+        return "\n".join(["Nothing has been done yet.", *lines])
+    label = {s.step_id: s.label for s in request.earlier.steps}
+    done = [
+        f"- {step}: {label.get(step, 'of a plan before')} gave {canonical(result)[:300]}"
+        for step, result in request.results.items()
+    ]
+    running = [f"- {s.step_id}: {_call(s)}" for s in request.under_way]
+    failed, dropped = [], []
+    for s in request.earlier.steps:
+        if s.status in (StepStatus.FAILED, StepStatus.INTERRUPTED):
+            failed.append(f"- {s.step_id}: {_call(s)} {s.status}: {s.error}")
+        elif s.status not in (StepStatus.COMPLETED, StepStatus.RUNNING):
+            dropped.append(f"- {s.step_id}: {_call(s)} {s.status}")
+    text = ["An earlier plan met trouble; plan only what remains to be done."]
+    if request.scope == FULL:
+        text = ["An earlier plan met trouble; make a new one from where things stand."]
+    for title, listed in (
+        ("Done (refer to these results by their step ids):", done),
+        ("Under way, not to be planned again (depend on them and refer to them as well):", running),
+        ("Side effects that stand:", [f"- {effect}" for effect in request.side_effects]),
+        ("Failed:", failed),
+        ("Planned before and not done:", dropped),
+    ):
+        text += [title, *listed] if listed else []
+    if request.reflection is not None:
+        text.append(f"Assessment: {request.reflection.analysis}")
+    return "\n".join([*text, *lines, f"Replans left: {request.replans_left}"])
+
+
+def _call(step: TaskStep) -> str:
+    return f"{step.label}({canonical(step.parameters)})"

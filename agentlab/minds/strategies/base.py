@@ -1,0 +1,152 @@
+"""A replan strategy is trigger × scope × budget × when_spent, four values.
+
+The **trigger** looks at the state at a trigger point (after a step, at the end of the plan, ...)
+and says whether a decision is wanted. The **scope** says what the decision touches: the step
+(RETRY), the rest, the whole plan; it may have nothing (more) to offer. The **budget** bounds the
+run. **when_spent** is what happens when scope or budget have nothing left: CONTINUE for periodic
+triggers, ABORT for those that follow a failure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from agentlab.base.registry import Registry
+from agentlab.lab.bench import Bench
+from agentlab.state.decisions import (
+    REPLANS,
+    ReflectionResult,
+    ReplanAction,
+    ReplanDecision,
+    Trigger,
+    TriggerPoint,
+)
+from agentlab.state.state import State
+
+TriggerRule = Callable[[TriggerPoint, State, "str | None"], "str | None"]
+"""(point, state, step id) -> why a decision is wanted, or None."""
+
+Scope = Callable[[Trigger, State, Bench], "ReplanDecision | None"]
+"""(trigger, state, bench) -> what to do, or None when there is nothing (more) to offer."""
+
+
+class Decider(Protocol):
+    """Decides what to do with a plan that met trouble."""
+
+    def decide(self, trigger: Trigger, state: State, bench: Bench) -> ReplanDecision | str:
+        """Return the decision, or why there is none."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Bounds of a run; None (where it may be) is no bound.
+
+    Parameters
+    ----------
+    replans : int
+        New plans after the first.
+    executions : int
+        Executions of steps, over all plans.
+    tool_calls, lm_tokens : int
+    seconds : float
+        Simulated.
+    depth : int
+        Nesting of sub-agents and of decomposed steps.
+    """
+
+    replans: int = 3
+    executions: int = 100
+    tool_calls: int | None = None
+    lm_tokens: int | None = None
+    seconds: float | None = None
+    depth: int = 3
+
+    def __post_init__(self) -> None:
+        for name in ("replans", "executions", "tool_calls", "lm_tokens", "seconds", "depth"):
+            value = getattr(self, name)
+            if value is None and name in ("tool_calls", "lm_tokens", "seconds"):
+                continue
+            kinds = (int, float) if name == "seconds" else int
+            if isinstance(value, bool) or not isinstance(value, kinds) or not value >= 0:
+                what = "a number" if name == "seconds" else "an integer"
+                raise ValueError(f"budget {name} must be {what} of at least 0, got {value!r}")
+
+    def spent(self, state: State) -> str | None:
+        """Return the name of the bound that stops further steps, or None."""
+        if state.executions >= state.max_task_iterations:
+            return "executions"
+        if self.tool_calls is not None and state.tool_calls >= self.tool_calls:
+            return "tool_calls"
+        if self.lm_tokens is not None and state.lm_tokens >= self.lm_tokens:
+            return "lm_tokens"
+        if self.seconds is not None and state.now >= self.seconds:
+            return "seconds"
+        return None
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """When to ask, what to do, how often, and what then.
+
+    Parameters
+    ----------
+    name : str
+        How it is called in results, with its arguments.
+    trigger : TriggerRule
+    scope : Scope
+    budget : Budget
+    when_spent : ReplanAction
+        CONTINUE or ABORT.
+    needs_model : bool
+        True when it asks a language model.
+    watches : bool
+        True when it decides about events: it is asked when one arrives or a phase ends, failures
+        are for it to accept, and steps that can no longer start are left to it.
+    """
+
+    name: str
+    trigger: TriggerRule
+    scope: Scope
+    budget: Budget = Budget()
+    when_spent: ReplanAction = ReplanAction.ABORT
+    needs_model: bool = False
+    watches: bool = False
+
+    def triggered(
+        self, point: TriggerPoint, state: State, step_id: str | None = None
+    ) -> Trigger | None:
+        """Return why a decision is wanted at this point, or None."""
+        reason = self.trigger(point, state, step_id)
+        return None if reason is None else Trigger(point=point, reason=reason, step_id=step_id)
+
+    def decide(self, trigger: Trigger, state: State, bench: Bench) -> ReplanDecision:
+        """Decide, within the budget."""
+        decision = self.scope(trigger, state, bench)
+        if decision is None:
+            return self._spent(trigger, "retries")
+        spent = None
+        if decision.action in REPLANS and state.loop_count >= state.max_loops:
+            spent = "replans"
+        elif decision.action in REPLANS or decision.action is ReplanAction.RETRY:
+            spent = self.budget.spent(state)  # no step of a new plan could be executed
+        return decision if spent is None else self._spent(trigger, spent, decision.reflection)
+
+    def _spent(
+        self, trigger: Trigger, what: str, reflection: ReflectionResult | None = None
+    ) -> ReplanDecision:
+        return ReplanDecision(
+            action=self.when_spent,
+            reasoning=f"{trigger.reason}; {what} are spent",
+            step_id=trigger.step_id,
+            spent=what,
+            reflection=reflection,
+        )
+
+    def within(self, **bounds: float | None) -> Strategy:
+        """Return the strategy with bounds of its budget changed."""
+        return replace(self, budget=replace(self.budget, **bounds))  # type: ignore[arg-type]
+
+
+STRATEGIES: Registry[Strategy] = Registry("strategy")

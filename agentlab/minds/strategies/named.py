@@ -1,0 +1,16 @@
+"""Replan strategies by name."""
+
+from __future__ import annotations
+
+from agentlab.minds.strategies.base import STRATEGIES, Strategy
+
+
+def get_strategy(text: str) -> Strategy:
+    """Return the strategy that ``name(arguments)`` stands for.
+
+    Raises
+    ------
+    UnknownNameError, ConfigError
+        The name is not registered, or the arguments do not fit.
+    """
+    return STRATEGIES.build(text)

@@ -1,0 +1,185 @@
+"""Scopes: what a decision touches."""
+
+from __future__ import annotations
+
+from agentlab.environments.fault_plan import Persistence
+from agentlab.lab.bench import Bench
+from agentlab.minds.strategies.base import Scope
+from agentlab.minds.strategies.triggers import told
+from agentlab.plans.task_plan import StepStatus
+from agentlab.state.decisions import ReplanAction, ReplanDecision, Trigger, TriggerPoint
+from agentlab.state.events import Severity
+from agentlab.state.state import State
+
+
+def step(k: int, wait: float = 0.0) -> Scope:
+    """Try the step again, up to ``k`` times after its first execution.
+
+    Only a step whose action ran is tried again: what failed because a dependency was unmet or a
+    reference did not resolve would fail the same way. So would a call whose error says permanent.
+
+    Parameters
+    ----------
+    k : int
+        Retries of one step, at least 0.
+    wait : float
+        Simulated seconds before each retry.
+    """
+    if isinstance(k, bool) or not isinstance(k, int) or k < 0:
+        raise ValueError(f"expected a number of retries k of at least 0, got {k!r}")
+    if wait < 0:
+        raise ValueError(f"expected a wait of at least 0 seconds, got {wait!r}")
+
+    def scope(trigger: Trigger, state: State, bench: Bench) -> ReplanDecision | None:
+        attempts = state.attempts.get(trigger.step_id, 0) if trigger.step_id else 0
+        last = state.task_results[-1] if state.task_results else None
+        ran = last is not None and last.step_id == trigger.step_id and last.attempt > 0
+        if not ran or attempts > k or _permanent(state, trigger.step_id):
+            return None
+        return ReplanDecision(
+            action=ReplanAction.RETRY,
+            step_id=trigger.step_id,
+            wait=wait,
+            reasoning=f"{trigger.reason}; retry {attempts} of {k}",
+        )
+
+    return scope
+
+
+def _permanent(state: State, step_id: str | None) -> bool:
+    last = state.calls[-1] if state.calls else None
+    return (
+        last is not None and last.step_id == step_id and bool(last.error and last.error.permanent)
+    )
+
+
+def rest(trigger: Trigger, state: State, bench: Bench) -> ReplanDecision | None:
+    """Plan anew what remains."""
+    return ReplanDecision(
+        action=ReplanAction.REPLAN_REMAINING, step_id=trigger.step_id, reasoning=trigger.reason
+    )
+
+
+def whole(trigger: Trigger, state: State, bench: Bench) -> ReplanDecision | None:
+    """Plan anew from where the world stands."""
+    return ReplanDecision(
+        action=ReplanAction.REPLAN_FULL, step_id=trigger.step_id, reasoning=trigger.reason
+    )
+
+
+def nothing(trigger: Trigger, state: State, bench: Bench) -> ReplanDecision | None:
+    """Do nothing."""
+    return ReplanDecision(action=ReplanAction.CONTINUE, reasoning=trigger.reason)
+
+
+def first(*scopes: Scope) -> Scope:
+    """Take the first scope that has something to offer: an escalation ladder."""
+
+    def scope(trigger: Trigger, state: State, bench: Bench) -> ReplanDecision | None:
+        for one in scopes:
+            decision = one(trigger, state, bench)
+            if decision is not None:
+                return decision
+        return None
+
+    return scope
+
+
+def reflect(trigger: Trigger, state: State, bench: Bench) -> ReplanDecision | None:
+    """Ask the reflector; plan anew when it says so."""
+    reflection = bench.reflector.reflect(state, bench)
+    if not reflection.need_replan:
+        return ReplanDecision(
+            action=ReplanAction.CONTINUE, reasoning=reflection.analysis, reflection=reflection
+        )
+    return ReplanDecision(
+        action=ReplanAction.REPLAN_FULL,
+        reasoning=reflection.replan_reason or reflection.analysis,
+        new_context_hints=reflection.suggestions,
+        reflection=reflection,
+    )
+
+
+def ask(trigger: Trigger, state: State, bench: Bench) -> ReplanDecision | None:
+    """Ask the decider; plan the rest anew where it gives no decision, and say why it gave none.
+
+    It may not retry a step that would fail the same way: that is no decision either.
+    """
+    found = "there is no decider" if bench.decider is None else None
+    if bench.decider is not None:
+        told = bench.decider.decide(trigger, state, bench)
+        if isinstance(told, str):
+            found = told
+        elif told.action is ReplanAction.RETRY and told.step_id is None:
+            found = f"it wants to retry, and no step failed: {told.reasoning}"
+        elif told.action is ReplanAction.RETRY and _permanent(state, trigger.step_id):
+            found = f"it wants to retry a call that is permanently refused: {told.reasoning}"
+        else:
+            return told
+    return ReplanDecision(
+        action=ReplanAction.REPLAN_REMAINING, step_id=trigger.step_id,
+        reasoning=f"{trigger.reason} (by rule, since {found})",
+    )  # fmt: skip
+
+
+def supervise(by_model: bool) -> Scope:
+    """Decide about what happened: go on at a mere milestone, else plan the rest anew.
+
+    What is critical when no replan is left aborts without anybody being asked.
+
+    Parameters
+    ----------
+    by_model : bool
+        Ask the language model; the rule decides where it gives no decision, and says so.
+    """
+
+    def scope(trigger: Trigger, state: State, bench: Bench) -> ReplanDecision | None:
+        fresh = state.fresh_events
+        critical = any(e.severity is Severity.CRITICAL for e in fresh)
+        if critical and state.loop_count >= state.max_loops:
+            return ReplanDecision(
+                action=ReplanAction.ABORT, spent="replans",
+                reasoning=f"{trigger.reason}; no replan is left",
+            )  # fmt: skip
+        note = ""
+        if by_model:
+            found = None if bench.decider is None else bench.decider.decide(trigger, state, bench)
+            if isinstance(found, ReplanDecision):
+                return found
+            note = f" (by rule, since {found or 'there is no decider'})"
+        harmless = trigger.point is TriggerPoint.PHASE_END
+        return ReplanDecision(
+            action=ReplanAction.CONTINUE if harmless else ReplanAction.REPLAN_REMAINING,
+            reasoning=trigger.reason + note,
+            new_context_hints=() if harmless else tuple(told([e]) for e in fresh),
+        )
+
+    return scope
+
+
+def informed(trigger: Trigger, state: State, bench: Bench) -> ReplanDecision | None:
+    """Repair with knowledge of the fault: correct the belief, then retry or plan the rest anew.
+
+    A step struck by a passing fault that did not take effect is tried again; a result that was
+    falsified is put right in the belief, and the rest is planned from there.
+    """
+    struck = state.delivered[-1] if state.delivered else None
+    correction = {}
+    if struck is not None and struck.step_id == trigger.step_id and struck.at == state.now:
+        correction = dict(struck.truth)
+        fault = struck.fault  # an outage may last: trying again at once could go on without end
+        passing = fault.persistence is Persistence.TRANSIENT and fault.source != "outage"
+        plan = state.task_plan
+        failed = plan is not None and any(
+            s.step_id == trigger.step_id and s.status is StepStatus.FAILED for s in plan.steps
+        )
+        if passing and failed and not struck.committed:
+            return ReplanDecision(
+                action=ReplanAction.RETRY, step_id=trigger.step_id, reasoning=trigger.reason
+            )
+    return ReplanDecision(
+        action=ReplanAction.REPLAN_REMAINING,
+        step_id=trigger.step_id,
+        reasoning=trigger.reason,
+        correction=correction,
+    )

@@ -1,0 +1,110 @@
+"""Triggers: when a strategy is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from agentlab.minds.strategies.base import TriggerRule
+from agentlab.plans.task_plan import StepStatus, TaskStep
+from agentlab.state.decisions import TriggerPoint
+from agentlab.state.events import REACT, ChangeType, ContextChangeEvent, Severity
+from agentlab.state.state import State
+
+BROKEN = frozenset({StepStatus.FAILED, StepStatus.INTERRUPTED})
+
+
+def _step(state: State, step_id: str | None) -> TaskStep | None:
+    if step_id is None or state.task_plan is None:
+        return None
+    return next((s for s in state.task_plan.steps if s.step_id == step_id), None)
+
+
+def never(point: TriggerPoint, state: State, step_id: str | None) -> str | None:
+    """Never ask."""
+    return None
+
+
+def after_failure(point: TriggerPoint, state: State, step_id: str | None) -> str | None:
+    """Ask when a step that may not be skipped failed or was interrupted."""
+    step = _step(state, step_id)
+    if point is not TriggerPoint.AFTER_STEP or step is None or step.skippable:
+        return None
+    return f"step {step_id} {step.status}: {step.error}" if step.status in BROKEN else None
+
+
+def total_failure(point: TriggerPoint, state: State, step_id: str | None) -> str | None:
+    """Ask at the end of a plan of which nothing completed and something failed."""
+    if point is not TriggerPoint.PLAN_END or state.task_plan is None:
+        return None
+    statuses = [s.status for s in state.task_plan.steps]
+    if StepStatus.COMPLETED in statuses or not BROKEN & set(statuses):
+        return None
+    return f"none of {len(statuses)} steps completed"
+
+
+def every(n: int) -> TriggerRule:
+    """Ask after every n-th execution of a step, counted over all plans (n at least 1).
+
+    With n = 1 also after a step that was settled without having been executed.
+    """
+    if isinstance(n, bool) or not isinstance(n, int) or n < 1:
+        raise ValueError(f"expected an integer n of at least 1, got {n!r}")
+
+    def trigger(point: TriggerPoint, state: State, step_id: str | None) -> str | None:
+        if point is not TriggerPoint.AFTER_STEP:
+            return None
+        ended = state.executions - len(state.under_way)
+        executed = bool(state.task_results) and state.task_results[-1].attempt > 0
+        if n > 1 and (not executed or ended % n):
+            return None
+        return f"{ended} steps executed"
+
+    return trigger
+
+
+def delivered_fault(point: TriggerPoint, state: State, step_id: str | None) -> str | None:
+    """Ask when the last execution of the step met a fault, seen or not, or it failed (privileged).
+
+    What an agent cannot know is whether a call that looked right was struck; this trigger does.
+    """
+    if point is not TriggerPoint.AFTER_STEP:
+        return None
+    if state.delivered and state.delivered[-1].step_id == step_id:
+        last = state.delivered[-1]
+        if last.at == state.now and last.fault.kind not in ("latency_spike",):
+            return f"step {step_id} met a {last.fault.visibility} {last.fault.kind}"
+    return after_failure(point, state, step_id)
+
+
+def changes(threshold: Severity, batch: int, milestones: bool) -> TriggerRule:
+    """Ask at once about a critical event, about ``batch`` that matter, and at milestones.
+
+    Counted is since the last decision. Somebody who asks for a decision gets one. A plan that is
+    done ends, whatever else happened, unless that was critical.
+    """
+
+    def trigger(point: TriggerPoint, state: State, step_id: str | None) -> str | None:
+        fresh = state.fresh_events
+        if point is TriggerPoint.EVENT:
+            critical = [e for e in fresh if e.severity is Severity.CRITICAL]
+            if critical:
+                return told(critical)
+            weighty = [e for e in fresh if e.severity.reaches(threshold)]
+            return told(weighty) if len(weighty) >= batch and not state.done else None
+        if point is TriggerPoint.PHASE_END and not state.done:
+            reached = [
+                e
+                for e in fresh
+                if e.payload.get(REACT) or (milestones and e.type is ChangeType.MILESTONE_REACHED)
+            ]
+            return told(reached) if reached else None
+        return None
+
+    return trigger
+
+
+def told(events: Iterable[ContextChangeEvent]) -> str:
+    """Return events as one line."""
+    return "; ".join(
+        f"{e.type}{f' at {e.task_id}' if e.task_id else ''}: {e.description}" for e in events
+    )

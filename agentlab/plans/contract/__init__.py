@@ -1,0 +1,1 @@
+"""A plan as a validated contract: spec, validator, codec, bindings."""

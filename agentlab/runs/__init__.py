@@ -1,0 +1,1 @@
+"""A graph of nodes and one run of it."""

@@ -1,0 +1,154 @@
+"""Runs of configured agents that are kept, so that a folder alone replays or resumes them.
+
+Beside a durable run (``trace/store.py``) stands what its lab was made of: the registry of agents,
+the names of model, planner and strategy, a plan that was given, and what the MCP servers listed. A
+replay makes its lab of that: no file of agents is read, no server is started, nobody is asked, and
+keys are neither stored nor needed. To resume, servers and models must be there again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from agentlab.base.values import Json
+from agentlab.errors import RunError, StoreError
+from agentlab.lab.lab import Lab
+from agentlab.minds.planners.fixed import Fixed
+from agentlab.runs.run import Run
+from agentlab.state.config import AgentRegistry
+from agentlab.trace.compare import ReplayReport
+from agentlab.trace.store import Store
+from agentlab.workflows.workflow import Workflow
+
+
+@dataclass(frozen=True)
+class Made:
+    """What a lab is made of, as JSON.
+
+    Parameters
+    ----------
+    agent : str
+        Id in the registry.
+    registry : AgentRegistry
+    lm, planner, strategy : str or None
+        Names; None: the agent's own.
+    plan : Json
+        Carried out as it is; None: a planner makes one.
+    workers : int
+        Steps that may be under way at once.
+    """
+
+    agent: str
+    registry: AgentRegistry
+    lm: str | None = None
+    planner: str | None = None
+    strategy: str | None = None
+    plan: Json = None
+    workers: int = 1
+
+    def lab(self) -> Lab:
+        """Return the lab."""
+        planner = self.planner if self.plan is None else Fixed(self.plan)
+        return Lab(
+            agent=self.agent, agents=self.registry, lm=self.lm, planner=planner,
+            strategy=self.strategy, workers=self.workers,
+        )  # fmt: skip
+
+    def to_json(self) -> dict[str, Json]:
+        """Return it as JSON, with what the servers that run list; without keys."""
+        registry = self.registry.to_json()
+        if self.registry.mcp_servers:
+            from agentlab.tools.mcp import listings
+
+            registry["listed"] = listings(self.registry.mcp_servers.values())
+        fields = ("agent", "lm", "planner", "strategy", "plan", "workers")
+        names = {k: getattr(self, k) for k in fields}
+        return {**names, "registry": registry}
+
+    @classmethod
+    def from_json(cls, document: dict[str, Any], *, listed: bool) -> Made:
+        """Read it; ``listed``: go by what the servers listed, and start none."""
+        registry = dict(document["registry"])
+        known = registry.pop("listed", None) or {}
+        source = AgentRegistry.from_json(registry, listed=known if listed else None)
+        return cls(**{**document, "registry": source})
+
+
+@contextmanager
+def keeping(
+    workflow: Workflow, lab: Lab, made: Made, task: str, out: str | Path, handler: object = None
+) -> Iterator[Run]:
+    """Open a run that is kept in a folder; nothing of it has run yet.
+
+    Raises
+    ------
+    StoreError
+        The folder cannot be written, or holds something else.
+    """
+    with Store(out) as store:
+        if "definition" in store.meta():
+            raise StoreError(f"{out}: holds the results of a study; choose another folder")
+        run = workflow.start(lab, task, store=store, handler=handler)
+        key, written = _key(run.run_id), made.to_json()
+        store.add_meta(**{key: written})
+        try:
+            yield run
+        finally:
+            if made.to_json() != written:  # servers that sub-agents started on the way
+                store.add_meta(**{key: made.to_json()})
+
+
+def load(out: str | Path, run: str = "", *, replay: bool, handler: object = None) -> Run:
+    """Return a kept run as far as it got.
+
+    Parameters
+    ----------
+    out : str or Path
+        The folder.
+    run : str
+        Its id, or the beginning; empty: the latest.
+    replay : bool
+        To be looked at and replayed only: nothing is started or written.
+    handler : object, optional
+
+    Raises
+    ------
+    StoreError, RunError
+        There is no such folder or run, or it was kept by other means.
+    """
+    with Store(out, read_only=True) as store:
+        known, meta = store.run_ids(), store.meta()
+    if not known:
+        holds = "a study, which agentlab eval goes on with" if "definition" in meta else "nothing"
+        raise RunError(f"{out}: expected runs kept by 'agentlab run --out', it holds {holds}")
+    ids = [i for i in known if i.startswith(run)]
+    if not ids or (run and len(ids) > 1):
+        problem = f"{len(ids)} runs start" if ids else "no run starts"
+        raise RunError(f"{out}: {problem} with {run!r}; runs: {', '.join(known)}")
+    made = meta.get(_key(ids[-1]))
+    if made is None:
+        raise RunError(
+            f"{out}: run {ids[-1]} was not kept by 'agentlab run --out'; Run.resume(store, lab) "
+            "goes on with it"
+        )
+    lab = Made.from_json(made, listed=replay).lab()
+    return Run.resume(Store(out, read_only=replay), lab, ids[-1], handler=handler)
+
+
+def replay(out: str | Path, run: str = "") -> ReplayReport:
+    """Run a kept run again with every call served from its record, and compare."""
+    return load(out, run, replay=True).replay()
+
+
+def holds_runs(out: str | Path) -> bool:
+    """Return whether a folder holds kept runs and no study."""
+    with Store(out, read_only=True) as store:
+        return bool(store.run_ids()) and "definition" not in store.meta()
+
+
+def _key(run: str) -> str:
+    return f"run {run}"

@@ -1,0 +1,580 @@
+"""A run: one workflow under way, a fold of nodes over immutable states.
+
+``states[i]`` precedes visit i, so ``states[-1]`` is where the run stands. Because a state is a
+value with the world inside, going back is dropping states, and a fork shares them: what came
+before the fork is never executed again.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from agentlab.base.values import is_json
+from agentlab.environments.base import Verdict
+from agentlab.errors import ReplayError, RunError, UnknownNameError
+from agentlab.lab.lab import Lab
+from agentlab.lab.talk import ask_again
+from agentlab.plans.task_plan import TaskPlan
+from agentlab.runs.graph import END
+from agentlab.runs.visits import Lineage, Visit
+from agentlab.state.decisions import ReplanDecision
+from agentlab.state.events import ContextChangeEvent
+from agentlab.state.state import State
+from agentlab.trace.compare import ReplayReport, first_difference
+from agentlab.trace.inbox import Inbox
+from agentlab.trace.journal import Address, Entry, Journal, MemoryJournal, ReplayJournal
+from agentlab.trace.recorder import Recorder
+from agentlab.trace.served import answered
+from agentlab.trace.span import Span
+
+if TYPE_CHECKING:
+    from agentlab.trace.store import Store
+    from agentlab.workflows.workflow import Workflow
+from agentlab.runs.editing import _edited, _interrupted
+
+
+class Run:
+    """One workflow under way. Make one with ``workflow.start(lab)``."""
+
+    def __init__(
+        self,
+        workflow: Workflow,
+        lab: Lab,
+        states: list[State],
+        visited: list[str],
+        *,
+        journal: Journal | None = None,
+        lineage: Lineage | None = None,
+        run_id: str | None = None,
+        store: Store | None = None,
+    ) -> None:
+        self.run_id = run_id or uuid.uuid4().hex[:12]
+        self.workflow = workflow
+        self.recorder = Recorder()
+        self.journal: Journal = journal if journal is not None else MemoryJournal()
+        self.inbox = Inbox()
+        self.lab = lab.bind(
+            recorder=self.recorder, journal=self.journal, inbox=self.inbox,
+            executor=lab.executor.for_run(),
+        )  # fmt: skip
+        self.states = states
+        self.visited = visited
+        self.lineage = lineage
+        self.origin = len(visited)
+        """Number of visits that were made before this object existed."""
+        self._edits: dict[int, State] = {}
+        self._abandoned: list[Any] = []  # before it was rewound
+        self._marks: list[int] = []  # spans recorded before each visit of ours
+        self._pause = threading.Event()
+        self._lock = threading.RLock()
+        self._store = store
+        self._root = self.recorder.span(
+            "run", workflow.name, visit=self.origin, now=states[-1].now
+        ).span
+
+    @classmethod
+    def start(
+        cls,
+        workflow: Workflow,
+        lab: Lab,
+        user_input: str | None = None,
+        *,
+        user_id: str = "",
+        session_id: str = "",
+        handler: object | None = None,
+        store: Store | str | None = None,
+        **fields: Any,
+    ) -> Run:
+        """Return a run in which nothing has happened yet.
+
+        Parameters
+        ----------
+        workflow : Workflow
+        lab : Lab
+        user_input : str, optional
+            Default: the scenario's task.
+        user_id, session_id : str
+        handler : object, optional
+            Hears stream events; default: the lab's.
+        store : Store or path, optional
+            Makes the run durable: every visit is written to disk, and so is every call to the
+            outside, before and after.
+        **fields
+            Other fields of the first state.
+        """
+        if handler is not None:
+            lab = lab.bind(handler=handler)
+        if workflow.strategy is not None and not lab.strategy_named:
+            lab = lab.bind(strategy=workflow.strategy(lab))
+        if user_id or session_id:
+            fields |= {"user_id": user_id, "session_id": session_id}
+        first = lab.initial_state(user_input, **fields)
+        if store is None:
+            return cls(workflow, lab, [first], [])
+        from agentlab.trace.store import Store
+
+        kept = store if isinstance(store, Store) else Store(store)
+        run_id = uuid.uuid4().hex[:12]
+        journal = kept.start_run(run_id, workflow.name, first)
+        return cls(workflow, lab, [first], [], journal=journal, run_id=run_id, store=kept)
+
+    @classmethod
+    def resume(
+        cls, store: Store | str, lab: Lab, run_id: str | None = None,
+        workflow: Workflow | None = None, handler: object | None = None,
+    ) -> Run:  # fmt: skip
+        """Go on with a durable run after its process ended, from its last checkpoint.
+
+        Parameters
+        ----------
+        store : Store or path
+        lab : Lab
+            Built as for the run that was killed.
+        run_id : str, optional
+            Default: the store's latest run.
+        workflow : Workflow, optional
+            Default: the one of that name.
+        handler : object, optional
+
+        Raises
+        ------
+        StoreError, RunError
+            There is no such file, or it has no such run.
+        """
+        from agentlab.trace.store import Store
+
+        if not isinstance(store, Store):
+            Store(store, read_only=True).close()  # no results file is made where there is none
+        kept = store if isinstance(store, Store) else Store(store)
+        found = kept.load_run(run_id)
+        if workflow is None:
+            workflow = import_module("agentlab.workflows").get_workflow(found.workflow)
+        if handler is not None:
+            lab = lab.bind(handler=handler)
+        if workflow.strategy is not None and not lab.strategy_named:
+            lab = lab.bind(strategy=workflow.strategy(lab))
+        run = cls(
+            workflow, lab, found.states, found.visited, journal=found.journal,
+            run_id=found.run, store=kept,
+        )  # fmt: skip
+        run.origin, run._edits = 0, found.edits
+        for spans in found.spans:
+            run._marks.append(len(run.spans))
+            run.spans.extend(spans)
+        return run
+
+    # ---- where it stands -------------------------------------------------------------------
+
+    @property
+    def state(self) -> State:
+        """Where the run stands."""
+        return self.states[-1]
+
+    @property
+    def plan(self) -> TaskPlan:
+        """The plan as it stands.
+
+        Raises
+        ------
+        RunError
+            There is none yet.
+        """
+        plan = self.state.task_plan
+        if plan is None:
+            raise RunError("the run has no plan yet; step past 'planning' first")
+        return plan
+
+    @property
+    def next_node(self) -> str:
+        """Name of the node that the next step runs, or END."""
+        if not self.visited:
+            return self.workflow.entry
+        return self.workflow.route(self.visited[-1], self.state)
+
+    @property
+    def finished(self) -> bool:
+        """True when no node is left."""
+        return self.next_node == END
+
+    @property
+    def spans(self) -> list[Span]:
+        """What this run recorded (a fork: since it was forked)."""
+        return self.recorder.spans
+
+    @property
+    def abandoned(self) -> Sequence[Any]:
+        """Calls of tools that were told to stop and did not (see ``agentlab.lab.threads``)."""
+        return (*self._abandoned, *self.lab.executor.abandoned)
+
+    @property
+    def verdict(self) -> Verdict:
+        """Whether the goal is reached as things stand."""
+        return self.lab.verdict(self.state)
+
+    # ---- going on --------------------------------------------------------------------------
+
+    def step(self) -> Visit:
+        """Run the next node.
+
+        Returns
+        -------
+        Visit
+            What happened.
+
+        Raises
+        ------
+        RunError
+            The run is finished.
+        Exception
+            Whatever the node raised; the run is as it was before.
+        """
+        with self._lock:
+            name = self.next_node
+            if name == END:
+                raise RunError("the run is finished; rewind or fork it to go on")
+            before, mark = self.state, len(self.spans)
+            try:
+                with self.recorder.under(self._root):
+                    after = self.workflow.nodes[name](before, self.lab)
+                return self._append(name, before, after, mark)
+            except BaseException:
+                del self.recorder.spans[mark:]
+                self.inbox.reopen()
+                raise
+
+    def _append(self, name: str, before: State, after: State, mark: int) -> Visit:
+        index = len(self.visited)
+        if self._store is not None:
+            self._store.checkpoint(self.run_id, index, name, before, after, self.spans[mark:])
+        self.states.append(after)
+        self.visited.append(name)
+        self._marks.append(mark)
+        root = self._root
+        root.seconds = self.spans[-1].started + self.spans[-1].seconds - root.started
+        root.sim_end = after.now
+        root.output = {"final_response": after.final_response, "answer": after.answer}
+        if self.lab.executor.wall and self.finished:
+            self.lab.executor.close()
+        return Visit(index, name, before, after, tuple(self.spans[mark:]))
+
+    def iterate(self) -> Iterator[tuple[str, State]]:
+        """Step to the end, or to a pause, yielding (node name, state after it)."""
+        self._pause.clear()
+        while not self.finished and not self._pause.is_set():
+            visit = self.step()
+            yield visit.node, visit.after
+
+    def finish(self, max_visits: int = 10_000) -> State:
+        """Step to the end, or to a pause, and return the state.
+
+        Raises
+        ------
+        RunError
+            The end was not reached in ``max_visits`` visits.
+        """
+        self._pause.clear()
+        for _ in range(max_visits):
+            if self._pause.is_set() or self.finished:
+                return self.state
+            self.step()
+        if self.finished:
+            return self.state
+        raise RunError(f"not finished after {max_visits} visits")
+
+    def run_until(self, target: str | Callable[[State], bool], max_visits: int = 10_000) -> State:
+        """Step until just before a node, or until a condition holds.
+
+        Parameters
+        ----------
+        target : str or callable
+            A node's name, or a predicate of the state. At least one step is made when the run
+            already stands before that node.
+
+        Raises
+        ------
+        UnknownNameError
+            The workflow has no such node.
+        RunError
+            The run ended, or ``max_visits`` were made, without getting there.
+        """
+        if isinstance(target, str) and target not in self.workflow.nodes:
+            raise UnknownNameError("node", target, self.workflow.nodes)
+        self._pause.clear()
+        for _ in range(max_visits):
+            if self.finished:
+                raise RunError(f"the run ended without reaching {target!r}")
+            self.step()
+            if self._pause.is_set():
+                return self.state
+            there = self.next_node == target if isinstance(target, str) else target(self.state)
+            if there:
+                return self.state
+        raise RunError(f"did not reach {target!r} in {max_visits} visits")
+
+    def pause(self) -> None:
+        """Stop ``finish``, ``iterate`` or ``run_until`` after this node; any thread may call it."""
+        self._pause.set()
+
+    def publish(self, event: ContextChangeEvent) -> None:
+        """Let the run know that something happened; any thread may call it.
+
+        The node that watches execution hears of it at its next visit, or at once where it waits.
+
+        Parameters
+        ----------
+        event : ContextChangeEvent
+            Without a session it becomes this run's, without a time it happened now. A payload
+            ``{"learned": patch}`` is a merge patch on the belief: planners go by it until a
+            tool shows otherwise.
+
+        Raises
+        ------
+        RunError
+            The run has ended, the event belongs to another session, or it is no event of JSON.
+        """
+        state = self.state
+        if not isinstance(event, ContextChangeEvent) or not is_json(event.payload):
+            raise RunError(f"expected a ContextChangeEvent with a payload of JSON, got {event!r}")
+        if event.session_id not in ("", state.session_id):
+            raise RunError(
+                f"the event is of session {event.session_id!r}, this is {state.session_id!r}"
+            )
+        if self.finished:
+            raise RunError(f"the run has ended; nobody hears of {event.type} any more")
+        at = event.occurred_at or state.now
+        self.inbox.put(event.replace(session_id=state.session_id, occurred_at=at))
+        self.lab.executor.notify()
+
+    # ---- changing what is ------------------------------------------------------------------
+
+    def edit(self, plan: TaskPlan | None = None, **fields: Any) -> State:
+        """Change the state that the run stands at.
+
+        Parameters
+        ----------
+        plan : TaskPlan, optional
+            A new plan; settled steps must stay as they are.
+        **fields
+            State fields, e.g. ``fault_plan=...``, ``forced_decision=...``.
+
+        Raises
+        ------
+        RunError
+            A field does not exist or has the wrong type, or the plan changes what is settled.
+        """
+        with self._lock:
+            edited = _edited(self.state, plan, fields)
+            if self._store is not None:
+                self._store.checkpoint(
+                    self.run_id, len(self.visited) - 1, "(edit)", self.state, edited
+                )
+            self.states[-1] = edited
+            self._forget(len(self.visited))
+            self._edits[len(self.visited)] = edited
+            return edited
+
+    def _forget(self, at: int) -> None:
+        """Forget calls made at visit ``at`` or later: what is done there now is another thing."""
+        if self._store is None and isinstance(self.journal, MemoryJournal):
+            kept = {a: e for a, e in self.journal.entries.items() if a.visit < at}
+            self.journal.entries = kept
+
+    def rewind(self, to: int) -> State:
+        """Go back to before visit ``to``; what came after is dropped.
+
+        Raises
+        ------
+        RunError
+            ``to`` is no visit of this run, or the run is durable (fork it instead).
+        """
+        with self._lock:
+            at = self._visit_number(to)
+            if self._store is not None:
+                raise RunError("a durable run only grows; fork it instead of rewinding it")
+            if at < self.origin:
+                raise RunError(
+                    f"visit {at} was made before this run was forked; fork there instead"
+                )
+            if at < len(self.visited):
+                del self.recorder.spans[self._marks[at - self.origin] :]
+                del self._marks[at - self.origin :]
+            self._forget(at)
+            del self.states[at + 1 :]
+            del self.visited[at:]
+            self._edits = {k: v for k, v in self._edits.items() if k <= at}
+            self.inbox.reopen()
+            if self.lab.executor.wall:
+                self.lab.executor.close()
+                self._abandoned += self.lab.executor.abandoned
+                self.lab = self.lab.bind(executor=self.lab.executor.for_run())
+                if self.state.under_way:
+                    self._edits[at] = self.states[-1] = _interrupted(self.state, self.lab)
+            return self.state
+
+    def fork(
+        self,
+        at: int | None = None,
+        *,
+        plan: TaskPlan | None = None,
+        state: dict[str, Any] | None = None,
+        decision: ReplanDecision | None = None,
+        replies: Mapping[int, str] | None = None,
+        seed: int | None = None,
+        lab: Lab | None = None,
+        handler: object | None = None,
+    ) -> Run:
+        """Start a new run from before visit ``at`` of this one; nothing before is executed again.
+
+        In simulated time what is under way goes on as it would here; calls in threads cannot be
+        shared, so there it is interrupted in the fork.
+
+        Parameters
+        ----------
+        at : int, optional
+            Default: where this run stands. Negative numbers count from there.
+        plan : TaskPlan, optional
+            Edited plan; settled steps must stay as they are.
+        state : dict, optional
+            State fields to change.
+        decision : ReplanDecision, optional
+            What the next reflection decides.
+        replies : mapping of int to str, optional
+            Number of an LM call of visit ``at``, from 0, to the text it is answered by; calls
+            before it keep their replies.
+        seed : int, optional
+            Redraws the faults and noise of the future only.
+        lab : Lab, optional
+            Go on with another planner, strategy (and its budget) or handler.
+        handler : object, optional
+
+        Raises
+        ------
+        RunError
+            ``at`` is no visit of this run, or an edit is refused.
+        """
+        where = self._visit_number(len(self.visited) if at is None else at)
+        fields = dict(state or {})
+        if decision is not None:
+            fields["forced_decision"] = decision
+        if seed is not None:
+            fields["seed"] = seed
+        if lab is not None and lab.strategy.budget != self.lab.strategy.budget:
+            fields.setdefault("max_loops", lab.strategy.budget.replans)
+            fields.setdefault("max_task_iterations", lab.strategy.budget.executions)
+        base = self.states[where]
+        used = self.lab if lab is None else lab
+        if used.executor.wall and base.under_way:
+            base = _interrupted(base, used)
+        edited = _edited(base, plan, fields) if plan is not None or fields else base
+        given = {
+            "plan": plan, "state": state, "decision": decision, "replies": replies, "seed": seed,
+            "lab": lab,
+        }  # fmt: skip
+        edits = tuple(k for k, v in given.items() if v is not None)
+        if handler is not None:
+            used = used.bind(handler=handler)
+        calls = [s for s in self.recorder.of_kind("lm") if s.visit == where]
+        entries: Mapping[Address, Entry] = getattr(self.journal, "entries", {})
+        known = [e for a, e in entries.items() if a.visit == where]
+        return Run(
+            self.workflow,
+            used,
+            [*self.states[:where], edited],
+            self.visited[:where],
+            journal=MemoryJournal(answered(calls, replies, known)) if replies else None,
+            lineage=Lineage(self.run_id, where, edits),
+        )
+
+    def ask_again(self, call: Span, prompt: str | None = None) -> str:
+        """Ask the lab's model once more what it was asked in a call; the run stays as it is.
+
+        Parameters
+        ----------
+        call : Span
+            Of kind "lm", as in ``run.recorder.of_kind("lm")``.
+        prompt : str, optional
+            Takes the place of the last message.
+
+        Returns
+        -------
+        str
+            The reply; ``fork(at=call.visit, replies={0: reply})`` goes on with it.
+
+        Raises
+        ------
+        RunError
+            There is no model, or the span is no LM call.
+        LMError, RecordingMiss
+            No reply came.
+        """
+        return ask_again(self.lab.model, call, prompt)
+
+    def _visit_number(self, at: int) -> int:
+        if not isinstance(at, int):
+            raise RunError(f"expected the number of a visit, got {at!r}")
+        number = at + len(self.visited) if at < 0 else at
+        if not 0 <= number < len(self.states):
+            raise RunError(f"expected a visit between 0 and {len(self.visited)}, got {at}")
+        return number
+
+    # ---- again -----------------------------------------------------------------------------
+
+    def replay(self) -> ReplayReport:
+        """Run the recorded visits again with every outside call served from the recording.
+
+        Nothing outside is called. The simulated world, which is a value, is computed again and
+        compared. The replay stops at the first difference in kind, name, address, input, output,
+        error or simulated times, and never goes on past what was recorded.
+        """
+        if not isinstance(self.journal, MemoryJournal):
+            raise RunError("this run's journal cannot be replayed")
+        served = ReplayJournal(self.journal.entries.values())
+        again = Run(
+            self.workflow,
+            self.lab.bind(handler=None),
+            [self.states[self.origin]],
+            self.visited[: self.origin],
+            journal=served,
+        )
+        if self.origin:
+            again.states[:0] = self.states[: self.origin]
+        total = len(self.visited) - self.origin
+        for k in range(total):
+            edited = self._edits.get(self.origin + k)
+            if edited is not None:
+                again.states[-1] = edited
+            problem = self._replayed(again, k)
+            if problem is not None:
+                return ReplayReport(False, total, k, served.served, problem)
+        return ReplayReport(True, total, total, served.served)
+
+    def _replayed(self, again: Run, k: int) -> str | None:
+        """Make visit ``origin + k`` again; return the first difference, or None."""
+        name = self.visited[self.origin + k]
+        if again.next_node != name:
+            return f"visit {self.origin + k}: recorded node {name!r}, now {again.next_node!r}"
+        try:
+            visit = again.step()
+        except ReplayError as e:
+            return f"visit {self.origin + k}: {e}"
+        except Exception as e:  # the recorded visit raised nothing
+            return f"visit {self.origin + k}: now raises {type(e).__name__}: {e}"
+        end = self._marks[k + 1] if k + 1 < len(self._marks) else len(self.spans)
+        recorded = [s.row() for s in self.spans[self._marks[k] : end]]
+        return first_difference(recorded, [s.row() for s in visit.spans])
+
+    def __repr__(self) -> str:
+        where = "finished" if self.finished else f"before {self.next_node!r}"
+        return f"<run {self.run_id} of {self.workflow.name!r}, {len(self.visited)} visits, {where}>"
+
+    def _repr_html_(self) -> str:
+        """Show the run where widgets cannot: plan graph, steps, what happened, trace."""
+        return str(import_module("agentlab.views.page.html").run_html(self))
+
+    def _repr_mimebundle_(self, **options: Any) -> Any:
+        """Show the Inspector in a notebook; nothing more than the static form elsewhere."""
+        return import_module("agentlab.views.inspector").mimebundle(self)

@@ -1,0 +1,292 @@
+"""The state of a run: one immutable object with all that a run knows.
+
+Field names are the seeds' keys in snake_case; in JSON they have the seeds' own spelling. The world
+rides in the state, so a checkpoint is a reference and a fork is free and exact. Sequences and maps
+that grow are persistent vectors and maps: ``state.replace`` shares them.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from pydantic import Field
+from pyrsistent import pmap, pvector
+
+from agentlab.base.values import Document, Json, Map, Value, Vector, map_of, vector_of
+from agentlab.environments.fault_plan import FaultKind, FaultPlan, Persistence, Visibility
+from agentlab.lm.settings import ModelSettings
+from agentlab.plans.task_plan import PlanStatus, StepStatus, TaskPlan, TaskStep
+from agentlab.state.config import AgentConfig
+from agentlab.state.decisions import ReflectionResult, ReplanDecision, ReplanRecord, Trigger
+from agentlab.state.events import ChangeType, ContextChangeEvent
+from agentlab.tools.calls import CallRecord
+
+# What ``next_action`` may say after planning, execution and reflection.
+EXECUTE_NEXT_TASK = "execute_next_task"
+REFLECT = "reflect"
+REPLAN = "replan"
+FINAL_RESPONSE = "final_response"
+
+
+class LoopStatus(StrEnum):
+    """What a run is about to do, or how it ended."""
+
+    PLANNING = "PLANNING"
+    EXECUTING = "EXECUTING"
+    MONITORING = "MONITORING"
+    REACTING = "REACTING"
+    REPLANNING = "REPLANNING"
+    COMPLETED = "COMPLETED"
+    ABORTED = "ABORTED"
+
+
+class TaskResult(Value):
+    """One attempt of one step, in the order in which they ended."""
+
+    step_id: str
+    name: str = ""
+    status: StepStatus
+    result: Json = None
+    error: str | None = None
+    attempt: int = 0
+
+
+class Failure(Value):
+    """How often a call failed in a way; planners go round what failed."""
+
+    tool: str
+    arguments: str
+    """Digest of the arguments."""
+    code: str
+    count: int = 1
+    permanent: bool = False
+    explained: bool = False
+    """Whether the error taught the belief something, so that planning on it avoids the call."""
+
+
+class Fault(Value):
+    """A fault: drawn when a call is submitted, delivered when it finishes."""
+
+    kind: FaultKind
+    persistence: Persistence = Persistence.TRANSIENT
+    visibility: Visibility = Visibility.ANNOUNCED
+    source: str = "rate"
+    """Who ordered it: "rate", "target", "outage", "standing" or "event"."""
+    draw: float = 0.0
+    """Draw in [0, 1) that details follow from."""
+    until: float | None = None
+    """Simulated time to which it stands; None with persistence "until": not yet known."""
+
+
+class DeliveredFault(Value):
+    """A fault that struck."""
+
+    fault: Fault
+    tool: str
+    arguments: str
+    """Digest of the arguments."""
+    occurrence: int = 0
+    step_id: str | None = None
+    at: float = 0.0
+    """Simulated seconds."""
+    committed: bool = False
+    """Whether the call took effect all the same."""
+    truth: Document = {}
+    """Merge patch that puts the belief right."""
+
+
+class UnderWay(Value):
+    """A step being carried out: what must be known to finish it."""
+
+    step_id: str
+    action_type: str
+    attempt: int
+    submission: int
+    """Number of the submission in the run: breaks ties."""
+    visit: int = 0
+    """In which it was submitted, where its call started then (in threads)."""
+    tool: str = ""
+    arguments: Document = {}
+    started: float = 0.0
+    finishes: float = 0.0
+    holds: tuple[str, ...] = ()
+    fault: Fault | None = None
+    occurrence: int = 0
+    refused: Json = None
+    """The error of a call that was refused when it started."""
+
+
+class State(Value):
+    """All that a run knows."""
+
+    # who and what
+    agent_id: str = ""
+    user_id: str = ""
+    session_id: str = ""
+    user_input: str = ""
+    agent_config: AgentConfig | None = None
+    llm_model_config: ModelSettings | None = None
+    dataset_list: tuple[str, ...] = ()
+    retrieval_config: Document = {}
+    messages: Vector = Field(default_factory=pvector)
+
+    # the loop (the seed's keys)
+    planning_mode: bool = True
+    task_plan: TaskPlan | None = None
+    current_task_index: int = 0
+    task_results: vector_of(TaskResult) = Field(default_factory=pvector)  # type: ignore[valid-type]
+    reflection: ReflectionResult | None = None
+    need_replan: bool = False
+    max_task_iterations: int = Field(default=20, ge=0)
+    loop_count: int = Field(default=0, ge=0)
+    max_loops: int = Field(default=3, ge=0)
+    next_action: str = ""
+    final_response: str | None = None
+    error: str | None = None
+
+    # beyond the seed
+    answer: Json = None
+    results: Map = Field(default_factory=pmap)
+    """Step id to completed result, over all plans of the run."""
+    attempts: Map = Field(default_factory=pmap)
+    """Step id to the number of its executions."""
+    replan_history: vector_of(ReplanRecord) = Field(  # type: ignore[valid-type]
+        default_factory=pvector
+    )
+    trigger: Trigger | None = None
+    """Why reflection is asked; None: the plan is at its end."""
+    last_decision: ReplanDecision | None = None
+    forced_decision: ReplanDecision | None = None
+    """A decision put in by a person or a fork; the next reflection takes it."""
+    failures: vector_of(Failure) = Field(default_factory=pvector)  # type: ignore[valid-type]
+    guard: Map = Field(default_factory=pmap)
+    """Signature of (remaining plan, belief, failures) to how often a replan led there."""
+    stopped_by: str | None = None
+    """What ended the run before its plan did: a budget, "abort", "no_progress", "no_plan"."""
+    events: vector_of(ContextChangeEvent) = Field(  # type: ignore[valid-type]
+        default_factory=pvector
+    )
+    events_decided: int = 0
+    """How many of the events the last decision knew."""
+    accepted: tuple[str, ...] = ()
+    """Steps that did not complete, which a CONTINUE took as they are."""
+
+    # counters (charges against the budget)
+    visit: int = 0
+    executions: int = 0
+    tool_calls: int = 0
+    lm_calls: int = 0
+    lm_tokens: int = 0
+    """In and out."""
+    parse_failures: int = 0
+    """Replies of a planner that were no plan."""
+    submissions: int = 0
+    plans: int = 0
+
+    # the simulated world and time
+    seed: int = 0
+    scenario_id: str = ""
+    now: float = 0.0
+    """Simulated seconds."""
+    initial: Document = {}
+    world: Document = {}
+    belief: Document = {}
+    calls: vector_of(CallRecord) = Field(default_factory=pvector)  # type: ignore[valid-type]
+    under_way: vector_of(UnderWay) = Field(default_factory=pvector)  # type: ignore[valid-type]
+    not_before: Map = Field(default_factory=pmap)
+    """Step id to the simulated time before which its retry does not start."""
+
+    # language models
+    lm_requests: Map = Field(default_factory=pmap)
+    """Key of a request to how often the run made it."""
+    lm_prompts: Map = Field(default_factory=pmap)
+    """Key of a prompt to how often the run sent it, for the draws of LM faults."""
+
+    # faults
+    fault_plan: FaultPlan = FaultPlan()
+    occurrences: Map = Field(default_factory=pmap)
+    """"tool:digest of arguments" to how often that call was submitted."""
+    standing: map_of(Fault) = Field(default_factory=pmap)  # type: ignore[valid-type]
+    """Tool to the fault that stands on it."""
+    delivered: vector_of(DeliveredFault) = Field(  # type: ignore[valid-type]
+        default_factory=pvector
+    )
+    world_events_done: tuple[str, ...] = ()
+
+    # the resident loop's words, read from the fields above
+
+    @property
+    def goal(self) -> str:
+        """What the user wants."""
+        return self.user_input
+
+    @property
+    def current_plan(self) -> TaskPlan | None:
+        """The plan as it stands."""
+        return self.task_plan
+
+    @property
+    def pending_tasks(self) -> tuple[TaskStep, ...]:
+        """Steps of the plan that are not settled."""
+        return self.task_plan.remaining if self.task_plan is not None else ()
+
+    @property
+    def completed_tasks(self) -> tuple[TaskStep, ...]:
+        """Steps of the plan that are completed."""
+        steps = self.task_plan.steps if self.task_plan is not None else ()
+        return tuple(s for s in steps if s.status is StepStatus.COMPLETED)
+
+    @property
+    def context_changes(self) -> tuple[ContextChangeEvent, ...]:
+        """All that happened."""
+        return tuple(self.events)
+
+    @property
+    def replan_count(self) -> int:
+        """Replans that were accepted."""
+        return self.loop_count
+
+    @property
+    def fresh_events(self) -> tuple[ContextChangeEvent, ...]:
+        """What happened since the last decision.
+
+        That a decision interrupted steps, which are in the plan no more, is no news.
+        """
+        fresh = tuple(self.events[self.events_decided :])
+        if not any(e.type is ChangeType.TASK_INTERRUPTED for e in fresh):
+            return fresh
+        here = {s.step_id for s in self.task_plan.steps} if self.task_plan is not None else set()
+        return tuple(
+            e
+            for e in fresh
+            if e.type is not ChangeType.TASK_INTERRUPTED
+            or e.task_id in here
+            or e.task_id not in self.attempts
+        )
+
+    def settled_well(self, step: TaskStep) -> bool:
+        """Say whether a step is completed or skipped, or ended badly and need not be minded."""
+        if step.status in (StepStatus.COMPLETED, StepStatus.SKIPPED):
+            return True
+        return step.settled and (step.skippable or step.step_id in self.accepted)
+
+    @property
+    def done(self) -> bool:
+        """True when every step of the plan is settled well (see ``settled_well``)."""
+        return self.task_plan is not None and all(map(self.settled_well, self.task_plan.steps))
+
+    @property
+    def loop_status(self) -> LoopStatus:
+        """What the run is about to do, or how it ended."""
+        plan = self.task_plan
+        if self.final_response is not None:
+            whole = plan is not None and plan.status is PlanStatus.COMPLETED
+            return LoopStatus.COMPLETED if whole else LoopStatus.ABORTED
+        if self.next_action == REFLECT:
+            return LoopStatus.REACTING
+        if self.next_action == REPLAN:
+            return LoopStatus.REPLANNING
+        if plan is None:
+            return LoopStatus.PLANNING
+        begins = self.next_action == EXECUTE_NEXT_TASK and not self.under_way
+        return LoopStatus.EXECUTING if begins else LoopStatus.MONITORING

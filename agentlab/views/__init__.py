@@ -1,0 +1,1 @@
+"""What a person sees: the command line, pages, plots, widgets."""

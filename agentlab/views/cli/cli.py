@@ -1,0 +1,393 @@
+"""``agentlab`` on the command line: thin over ``Study``, the report and the stored traces.
+
+Every mistake of a user gives one message on stderr and exit code 2; Ctrl-C gives 130 and keeps what
+was finished. Heavy modules are imported inside the commands, so that help is instant.
+"""
+
+from __future__ import annotations
+
+import shlex
+import signal
+import sys
+import threading
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from agentlab import __version__
+from agentlab.errors import AgentLabError, StudyError
+from agentlab.views.cli.run_command import resume, run
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from agentlab.study.definition import Definition
+    from agentlab.study.study import Study
+
+
+USAGE_ERROR: Any = typer.BadParameter.__bases__[0]
+"""The root of what is wrong with the words of a command."""
+
+LEGEND = (
+    "Success with its 95 % interval; floor: doing nothing; ceil.: all that was possible; recov.: "
+    "successes among runs that met a fault and would have succeeded without; tied: the paired "
+    "comparison with the best arm shows no difference."
+)
+
+PLOT = "success_by_fault_rate.png"
+
+
+class Commands(TyperGroup):
+    """The commands, with one place where every failure becomes a message and an exit code."""
+
+    def main(self, *args: Any, **more: Any) -> Any:
+        """Run a command and exit with 0, 1 (a check failed), 2 (a mistake) or 130 (Ctrl-C)."""
+        try:
+            code = super().main(*args, **more | {"standalone_mode": False})
+        except USAGE_ERROR as e:
+            context = getattr(e, "ctx", None)
+            where = context.command_path if context is not None else "agentlab"
+            _say(f"error: {e.format_message()} (see {where} --help)")
+            code = 2
+        except AgentLabError as e:
+            _say(f"error: {e}")
+            code = 2
+        except OSError as e:
+            _say(f"error: {e.filename or 'input or output'}: {e.strerror or e}")
+            code = 2
+        sys.exit(code if isinstance(code, int) else 0)
+
+    def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]
+        """Run the command; a Ctrl-C that it did not answer itself ends it."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            _say("interrupted")
+            raise typer.Exit(130) from None
+
+
+app = typer.Typer(
+    cls=Commands, name="agentlab", add_completion=False, pretty_exceptions_enable=False,
+    rich_markup_mode=None, context_settings={"help_option_names": ["-h", "--help"]},
+)  # fmt: skip
+
+
+def main() -> None:
+    """Run the command line."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")  # a terminal that has no "×" still gets its table
+    app()
+
+
+def _say(text: str) -> None:
+    from agentlab.views.cli.terminal import visible
+
+    sys.stderr.write(visible(text) + "\n")
+
+
+@app.callback(invoke_without_command=True)
+def agentlab(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False,
+) -> None:
+    """A factorial lab for replanning agents: evaluate, look into runs, replay, report."""
+    if version:
+        typer.echo(f"agentlab {__version__}")
+    elif context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+app.command("run")(run)
+app.command("resume")(resume)
+
+
+# ---- eval ----------------------------------------------------------------------------------
+
+
+@app.command("eval")
+def evaluate(
+    suite: Annotated[str, typer.Argument(help="A suite, a .jsonl file, or a study as .yaml.")],
+    planner: Annotated[
+        list[str] | None, typer.Option(help="A planner, e.g. search; give several.")
+    ] = None,
+    strategy: Annotated[
+        list[str] | None, typer.Option(help="A replan strategy, e.g. 'retry(2)'; give several.")
+    ] = None,
+    workflow: Annotated[
+        list[str] | None,
+        typer.Option(help="How plans are gone about: autonomous,resident [autonomous]."),
+    ] = None,
+    fault_rate: Annotated[
+        list[str] | None, typer.Option(help="Probabilities that a call meets a fault: 0,0.1,0.3")
+    ] = None,
+    seeds: Annotated[int | None, typer.Option(min=1, help="Seeds 0 ... N-1 [5].")] = None,
+    faults: Annotated[
+        str | None,
+        typer.Option(help="transient, permanent, announced, silent, or scenario (their own)."),
+    ] = None,
+    workers: Annotated[
+        list[str] | None, typer.Option(help="Steps under way at once: 1,4 [1].")
+    ] = None,
+    lm: Annotated[
+        list[str] | None, typer.Option(help="A language model, e.g. openai/gpt-4o-mini; recorded.")
+    ] = None,
+    reflector: Annotated[
+        list[str] | None, typer.Option(help="rules or lm [lm where there is one].")
+    ] = None,
+    responder: Annotated[
+        list[str] | None, typer.Option(help="template or lm [lm where there is one].")
+    ] = None,
+    record: Annotated[
+        str | None, typer.Option(help="Keep LM calls in this .jsonl, and serve them from there.")
+    ] = None,
+    processes: Annotated[
+        int | None, typer.Option(min=1, help="Processes [one a processor].")
+    ] = None,
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="Runs that ask a language model at once [8].")
+    ] = None,
+    out: Annotated[str | None, typer.Option(help="Results folder [results/SUITE].")] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="Only N scenarios, spread over the suite.")
+    ] = None,
+    allow_mixed: Annotated[
+        bool, typer.Option("--allow-mixed", help="Add to results of other code.")
+    ] = False,
+    retry_crashed: Annotated[
+        bool, typer.Option("--retry-crashed", help="Run crashed cells again.")
+    ] = False,
+    no_controls: Annotated[
+        bool, typer.Option("--no-controls", help="No floor, ceiling and fault-free twins.")
+    ] = False,
+    report: Annotated[bool, typer.Option("--report", help="Write report.html as well.")] = False,
+) -> None:
+    """Compare planners and replan strategies on a suite.
+
+    The same command goes on where it was stopped. Example: agentlab eval travel --strategy never
+    --strategy 'retry(2)' --fault-rate 0,0.1 --seeds 10
+    """
+    from agentlab.study.definition import parse_names, parse_rates, parse_workers
+    from agentlab.views.cli.terminal import counted, visible
+
+    definition = _definition(suite, lm or ()).replace(
+        planner=tuple(dict.fromkeys(planner)) if planner else None,
+        strategy=tuple(dict.fromkeys(strategy)) if strategy else None,
+        workflow=parse_names(",".join(workflow)) if workflow else None,
+        fault_rate=parse_rates(",".join(fault_rate)) if fault_rate else None,
+        seeds=seeds,
+        faults=faults,
+        workers=parse_workers(",".join(workers)) if workers else None,
+        lm=tuple(dict.fromkeys(lm)) if lm else None,
+        reflector=tuple(dict.fromkeys(reflector)) if reflector else None,
+        responder=tuple(dict.fromkeys(responder)) if responder else None,
+        limit=limit,
+        out=out,
+    )
+    study = definition.study(controls=not no_controls, record=record)
+    arms, scenarios = len(study.arms), len(study.suite)
+    rates, seeds = len(study.fault_rates), len(study.seeds)
+    typer.echo(
+        f"{counted(arms, 'arm')} × {counted(scenarios, 'scenario')} of {visible(study.suite.name)} "
+        f"× {counted(rates, 'fault rate')} × {counted(seeds, 'seed')} = "
+        f"{counted(arms * scenarios * rates * seeds, 'run')}"
+    )
+    try:
+        with _interrupts_here(processes):
+            study.run(
+                processes=processes, threads=threads, allow_mixed=allow_mixed,
+                retry_crashed=retry_crashed,
+            )  # fmt: skip
+    except KeyboardInterrupt:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not cut the message off
+        kept = _kept(study)
+        are = "is" if kept == 1 else "are"
+        finished = counted(kept, "finished run")
+        _say(f"interrupted; {finished} {are} kept in {study.out}; the same command goes on")
+        raise typer.Exit(130) from None
+    _show_results(study, report)
+
+
+def _definition(suite: str, lm: Sequence[str]) -> Definition:
+    from agentlab.study.definition import Definition, read_definition, recorded_definition
+
+    if suite.endswith((".yaml", ".yml")):
+        return read_definition(suite)
+    return recorded_definition(suite, lm) or Definition(suite)
+
+
+def _kept(study: Study) -> int:
+    try:
+        return len(study.runs)
+    except (AgentLabError, KeyError):  # interrupted before the first run was written
+        return 0
+
+
+@contextmanager
+def _interrupts_here(processes: int | None) -> Iterator[None]:
+    """Let Ctrl-C reach this process and none of the workers that it starts.
+
+    A terminal sends SIGINT to every process in the foreground, and each worker would print a
+    traceback. Workers inherit the signal mask of the thread that starts them, so this thread blocks
+    SIGINT, while another, made before, takes it; Python then tells this one all the same.
+    """
+    if processes == 1 or not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    from multiprocessing import resource_tracker
+
+    resource_tracker.ensure_running()  # starting it later would unblock SIGINT again (Python 3.11)
+    done = threading.Event()
+    threading.Thread(target=done.wait, daemon=True).start()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        done.set()
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _show_results(study: Study, with_report: bool) -> None:
+    from agentlab.views.cli.terminal import (
+        console,
+        emit,
+        leaderboard_table,
+        paragraph,
+        rates_table,
+        visible,
+    )
+    from agentlab.views.page.report import cautions, write_report
+
+    runs, board = study.runs, study.leaderboard()
+    to = console()
+    emit(to, leaderboard_table(board, to.width), "", paragraph(LEGEND, "dim"), "")
+    emit(to, rates_table(runs, list(board["arm"])), "")
+    for caution in cautions(study):
+        emit(to, paragraph(f"note: {caution}", "yellow"), "")
+    _save_plot(runs, study.out / PLOT)
+    folder = shlex.quote(str(study.out))
+    where = write_report(study) if with_report else f"agentlab report {folder}"
+    typer.echo(visible(f"results  {study.out} (study.db, {PLOT})"))
+    typer.echo(visible(f"report   {where}"))
+    typer.echo(visible(f"runs     agentlab show {folder} --failed"))
+    typer.echo(visible(f"one run  agentlab show {folder} {runs['cell'].iloc[0][:8]}"))
+
+
+def _save_plot(runs: pd.DataFrame, path: Path) -> None:
+    import logging
+
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # "building the font cache" and such
+    from matplotlib.figure import Figure
+
+    from agentlab.views.plots import fault_panels, panel_size
+
+    figure = Figure(figsize=panel_size(runs["planner"].nunique()), layout="constrained")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a name may hold a character that the font lacks
+        fault_panels(runs, figure=figure)
+        figure.savefig(path, dpi=150)
+
+
+# ---- looking into results ------------------------------------------------------------------
+
+Folder = Annotated[Path, typer.Argument(metavar="DIR", help="A results folder.")]
+
+
+@app.command()
+def report(folder: Folder) -> None:
+    """Write DIR/report.html: one self-contained page."""
+    from agentlab.study.study import Study
+    from agentlab.views.page.report import write_report
+
+    typer.echo(write_report(Study.open(folder)))
+
+
+@app.command()
+def show(
+    folder: Folder,
+    run: Annotated[str | None, typer.Argument(help="Key of a run, or its beginning.")] = None,
+    failed: Annotated[bool, typer.Option("--failed", help="Only runs that failed.")] = False,
+    arm: Annotated[str, typer.Option(help="Only arms that contain this text.")] = "",
+    scenario: Annotated[str, typer.Option(help="Only scenarios that contain this text.")] = "",
+    limit: Annotated[int, typer.Option(min=1, help="At most so many runs.")] = 40,
+    full: Annotated[bool, typer.Option("--full", help="Do not cut long values.")] = False,
+) -> None:
+    """List the runs of a study or those kept by agentlab run, or tell one step by step."""
+    from agentlab.runs import kept
+    from agentlab.study.study import Study
+    from agentlab.trace.store import Store
+    from agentlab.views.cli.story import kept_story, kept_table, story
+    from agentlab.views.cli.terminal import console, emit, runs_table
+
+    if kept.holds_runs(folder):
+        found = kept.load(folder, run, replay=True) if run is not None else None
+        told = kept_table(folder) if found is None else kept_story(found, 0 if full else 160)
+        emit(console(), told)
+        return
+    study = Study.open(folder)
+    runs = study.runs
+    if run is not None:
+        key, cell = study.find(run)
+        rows = runs[runs["cell"] == key].to_dict("records")
+        if not rows:
+            raise StudyError(
+                f"{folder}: run {key} is not finished yet; agentlab eval goes on with it"
+            )
+        with Store(folder, read_only=True) as store:
+            row = store.cells()[key].row | {str(k): v for k, v in rows[0].items()}
+        emit(console(), story(cell, row, study.trace(key), 0 if full else 160))
+        return
+    wanted = runs["arm"].str.contains(arm, regex=False)
+    wanted &= runs["scenario"].str.contains(scenario, regex=False)
+    runs = runs[wanted & ~runs["success"]] if failed else runs[wanted]
+    emit(console(), runs_table(runs.head(limit)))
+    typer.echo(f"{min(limit, len(runs)):,} of {len(runs):,} runs")
+
+
+@app.command()
+def replay(
+    folder: Folder,
+    run: Annotated[
+        str, typer.Argument(help="Key of a run, or its beginning [of those kept: the latest].")
+    ] = "",
+) -> None:
+    """Run a stored run again and compare; exit code 1 when it comes out otherwise.
+
+    Models, tools and servers are not asked: what they said is served from the record.
+    """
+    from agentlab.runs import kept
+    from agentlab.study.study import Study
+    from agentlab.views.cli.terminal import visible
+
+    found = kept.replay(folder, run) if kept.holds_runs(folder) else Study.open(folder).replay(run)
+    typer.echo(visible(f"{'identical' if found.identical else 'different'}: {found}"))
+    if not found.identical:
+        raise typer.Exit(1)
+
+
+@app.command()
+def suites() -> None:
+    """List the suites."""
+    from agentlab.views.cli.doctor import suites_table
+    from agentlab.views.cli.terminal import console, emit
+
+    emit(console(), suites_table())
+
+
+@app.command()
+def doctor() -> None:
+    """Check this installation; exit code 1 when something is broken."""
+    from agentlab.views.cli.doctor import checks
+    from agentlab.views.cli.terminal import visible
+
+    broken = False
+    for name, state, what in checks():
+        broken |= state == "broken"
+        typer.echo(f"{state:<8} {name:<14} {visible(what)}")
+    if broken:
+        raise typer.Exit(1)

@@ -1,0 +1,212 @@
+"""``agentlab run``: one task for a configured agent, told on the terminal as it goes on.
+
+The response is written to stdout, token by token where the model streams; what leads to it goes to
+stderr, so that the response alone can be piped on.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
+
+import typer
+
+from agentlab.errors import ConfigError
+from agentlab.plans.task_plan import PlanStatus, TaskPlan
+
+if TYPE_CHECKING:
+    from agentlab.runs.kept import Made
+    from agentlab.runs.run import Run
+    from agentlab.state.state import State
+
+
+LENGTH = 200
+"""Characters after which a step's result is cut."""
+
+
+def run(
+    task: Annotated[str, typer.Argument(help="What the agent is asked.")],
+    agent: Annotated[
+        str, typer.Option(help="FILE:ID, an agent in a YAML or TOML file; example:assistant.")
+    ],
+    lm: Annotated[
+        str | None, typer.Option(help="A language model, for every agent [the agent's own].")
+    ] = None,
+    planner: Annotated[
+        str | None, typer.Option(help="A planner [the agent's, else structured].")
+    ] = None,
+    strategy: Annotated[
+        str | None, typer.Option(help="A replan strategy, e.g. 'retry(2)' [the agent's].")
+    ] = None,
+    plan: Annotated[
+        str | None, typer.Option(help="A plan as .json, to be carried out as it is.")
+    ] = None,
+    workflow: Annotated[str, typer.Option(help="How it is gone about.")] = "autonomous",
+    workers: Annotated[
+        int, typer.Option(min=1, help="Steps under way at once; more than one: in threads.")
+    ] = 1,
+    out: Annotated[
+        str | None, typer.Option(help="Folder to keep the run in, to replay, show or resume it.")
+    ] = None,
+) -> None:
+    """Let a configured agent carry a task out.
+
+    Exit code 1: its plan did not complete, as the response says. Example: agentlab run "What time
+    is it in Tokyo?" --agent example:clock --lm openai/gpt-4o-mini
+    """
+    from agentlab.runs import kept
+    from agentlab.workflows.named import get_workflow
+
+    graph = get_workflow(workflow)
+    made = _made(agent, lm, planner, strategy, plan, workers)
+    progress = Progress(sys.stdout, sys.stderr)
+    lab = made.lab()
+    lab.agent()
+    if out is None:
+        _finish(graph.start(lab, task, handler=progress), progress)
+        return
+    with kept.keeping(graph, lab, made, task, out, progress) as under_way:
+        progress.tell(f"kept in {out} as run {under_way.run_id}")
+        _finish(under_way, progress)
+
+
+def resume(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where the run is kept.")],
+    run: Annotated[str, typer.Argument(help="Its id, or the beginning [the latest].")] = "",
+) -> None:
+    """Go on with a kept run whose process ended; finished calls are not made again.
+
+    Example: agentlab resume runs/helpdesk
+    """
+    from agentlab.runs import kept
+
+    progress = Progress(sys.stdout, sys.stderr)
+    under_way = kept.load(folder, run, replay=False, handler=progress)
+    goes_on = f"goes on at visit {len(under_way.visited)}"
+    progress.tell(f"run {under_way.run_id} {'had ended' if under_way.finished else goes_on}")
+    _finish(under_way, progress)
+
+
+def _finish(run: Run, progress: Progress) -> None:
+    state = run.finish()
+    progress.close(state)
+    if state.error is not None:
+        raise ConfigError(state.error)
+    ended = state.task_plan.status if state.task_plan is not None else None
+    if ended in (PlanStatus.FAILED, PlanStatus.ABORTED):
+        raise typer.Exit(1)
+
+
+def _made(
+    agent: str, lm: str | None, planner: str | None, strategy: str | None, plan: str | None,
+    workers: int,
+) -> Made:  # fmt: skip
+    from agentlab.lab.agent import find_agent
+    from agentlab.runs.kept import Made
+
+    if plan is not None and planner is not None:
+        raise ConfigError("--plan is carried out as it is: give it or --planner, not both")
+    fixed = None if plan is None else _read_plan(Path(plan))
+    registry, config = find_agent(agent)
+    made = Made(config.id, registry, lm, planner, strategy, fixed, workers)
+    if lm is None and config.model is None and plan is None and planner is None:
+        raise ConfigError(
+            f"agent {agent!r} has no language model to plan with: --lm names one, as in "
+            "--lm openai/gpt-4o-mini; or give the plan by --plan FILE.json"
+        )
+    return made
+
+
+def _read_plan(path: Path) -> Any:
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as e:
+        raise ConfigError(f"{path}: cannot be read: {e}") from e
+    except json.JSONDecodeError as e:
+        raise ConfigError(f"{path}: not JSON: {e}") from e
+    if not isinstance(document, (dict, list)):
+        raise ConfigError(f"{path}: expected a plan (an object with steps) or a list of steps")
+    return document
+
+
+class Progress:
+    """A handler that tells stages and steps on one stream, and the response on another.
+
+    Parameters
+    ----------
+    out : file
+        For the response.
+    aside : file
+        For everything else.
+    """
+
+    def __init__(self, out: TextIO, aside: TextIO) -> None:
+        self._out, self._aside = out, aside
+        self._told = 0
+        self._failed = False
+        self._written = ""
+
+    def on_thinking_content(self, stage: str, text: str) -> None:
+        """Tell what is being done."""
+        self._say(f"{stage.replace('_', ' ')}: {text}")
+
+    def on_node_complete(self, node: str, state: State) -> None:
+        """Tell the plan that was made, and how steps ended."""
+        if node in ("planning", "plan") and state.task_plan is not None:
+            self._plan(state.task_plan)
+        for result in state.task_results[self._told :]:
+            ended = _short(result.result) if result.error is None else result.error
+            self._say(f"{result.step_id} {result.status}: {ended}", 2)
+        self._told = len(state.task_results)
+
+    def on_replan_required(self, reason: str, count: int) -> None:
+        """Tell why a new plan is made."""
+        self._say(f"new plan {count}: {reason}")
+
+    def on_error(self, error: str) -> None:
+        """Keep the template's words back: the error is told as one message."""
+        self._failed = True
+
+    def on_token(self, text: str) -> None:
+        """Write a piece of the response."""
+        if self._failed:
+            return
+        from agentlab.views.cli.terminal import visible
+
+        self._written += text
+        self._out.write(visible(text))
+        self._out.flush()
+
+    def close(self, state: State) -> None:
+        """Write what of the response has not been written."""
+        response = state.final_response or ""
+        if self._failed and state.task_plan is None:
+            return
+        self._failed = False
+        if self._written != response:  # a model broke off, and the template took over
+            if self._written:
+                self.on_token("\n")
+            self.on_token(response)
+        self.on_token("\n")
+
+    def _plan(self, plan: TaskPlan) -> None:
+        self._say(f"plan: {len(plan)} steps" if len(plan) != 1 else "plan: 1 step")
+        for step in plan.steps:
+            self._say(f"{step.step_id}: {step.label}({_short(step.parameters)})", 2)
+
+    def tell(self, text: str) -> None:
+        """Tell something of the command's own."""
+        self._say(text)
+
+    def _say(self, text: str, indent: int = 0) -> None:
+        from agentlab.views.cli.terminal import line
+
+        self._aside.write(" " * indent + line(text) + "\n")
+        self._aside.flush()
+
+
+def _short(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= LENGTH else f"{text[: LENGTH - 1]}…"

@@ -1,0 +1,185 @@
+"""A run told visit by visit, for the terminal."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from agentlab.trace.span import Span
+from agentlab.trace.store import Store
+
+if TYPE_CHECKING:
+    from agentlab.runs.run import Run
+    from agentlab.study.cells import Cell
+from agentlab.views.cli.terminal import line, table, visible
+
+# ---- a run, step by step -------------------------------------------------------------------
+
+
+def story(
+    cell: Cell, row: dict[str, Any], spans: Sequence[Span], length: int = 160
+) -> RenderableType:
+    """Tell a stored run: plan, visits, calls, faults, decisions, response and verdict.
+
+    Parameters
+    ----------
+    cell : Cell
+    row : dict
+        Its row of the ``runs`` frame, and the ``traceback`` of a crash.
+    spans : sequence of Span
+    length : int
+        Characters after which a value is cut; 0: never.
+    """
+    ending = _ending(row, spans, length)
+    return Group(_heading(cell, row), *_visits(spans, length), Text(""), *ending)
+
+
+def _visits(spans: Sequence[Span], length: int) -> list[RenderableType]:
+    parts: list[RenderableType] = []
+    for span in spans:
+        if span.kind == "node":
+            parts += [Text(""), Text(f"visit {span.visit}  {span.name}", style="bold")]
+            if span.error:
+                parts.append(_indented(f"error: {line(span.error, length)}", 2, "red"))
+            continue
+        told = _TOLD.get(span.kind)
+        if told is not None:
+            parts += told(span, length)
+    return parts
+
+
+def kept_table(folder: str | Path) -> Table:
+    """Return a listing of kept runs: id, agent, task, how far each got."""
+    made = table("run", "workflow", "agent", "task", ("visits", "right"), "ended")
+    with Store(folder, read_only=True) as store:
+        for name in store.run_ids():
+            found = store.load_run(name)
+            state = found.states[-1]
+            ended = "not finished" if state.final_response is None else "finished"
+            made.add_row(
+                name, found.workflow, line(state.agent_id), line(state.user_input, 60),
+                str(len(found.visited)), line(state.error or state.stopped_by or ended),
+            )  # fmt: skip
+    return made
+
+
+def kept_story(run: Run, length: int = 160) -> RenderableType:
+    """Tell a kept run: plan, visits, calls, decisions, response."""
+    state = run.state
+    head = Text(f"run {run.run_id}  {run.workflow.name}  {line(state.agent_id)}", style="bold")
+    response = visible(state.final_response or "(not finished)")
+    return Group(
+        head, Text(line(state.user_input)), *_visits(run.spans, length), Text(""),
+        Text("final response", style="bold"), _indented(response, 2),
+    )  # fmt: skip
+
+
+def _heading(cell: Cell, row: dict[str, Any]) -> RenderableType:
+    scenario = cell.scenario
+    facts = Table.grid(padding=(0, 2))
+    facts.add_column(style="dim", no_wrap=True)
+    facts.add_column(overflow="fold")
+    where = f"{scenario.id} ({scenario.environment}, {scenario.difficulty})"
+    facts.add_row("run", visible(row["cell"]))
+    facts.add_row("arm", line(row["arm"]))
+    facts.add_row("scenario", line(where))
+    facts.add_row("faults", f"rate {cell.fault_rate:g}, seed {cell.seed}")
+    facts.add_row("task", line(scenario.task))
+    facts.add_row("goal", line(_json(scenario.goal.model_dump(mode="json", exclude_defaults=True))))
+    return facts
+
+
+def _step(span: Span, length: int) -> list[RenderableType]:
+    mark, style = ("✗", "red") if span.error else ("✓", "green")
+    times = f"{span.sim_start:g} → {span.sim_end:g} s"
+    head = Text.assemble(
+        (f"  {mark} ", style), (line(span.step_id), "bold"), f"  attempt {span.attempt}  ",
+        (times, "dim"),
+    )  # fmt: skip
+    return [head]
+
+
+def _tool(span: Span, length: int) -> list[RenderableType]:
+    call = f"{span.name}({_arguments(span.input)})"
+    parts = [_indented(line(call, length), 6)]
+    if span.error:
+        parts.append(_indented(line(span.error, length), 6, "red"))
+    else:
+        parts.append(_indented(f"→ {line(_json(span.output), length)}", 6, "dim"))
+    return parts
+
+
+def _fault(span: Span, length: int) -> list[RenderableType]:
+    told = span.output if isinstance(span.output, dict) else {}
+    how = ", ".join(str(told[k]) for k in ("persistence", "visibility") if k in told)
+    return [_indented(f"fault: {line(span.name)} ({line(how)})", 6, "magenta")]
+
+
+def _event(span: Span, length: int) -> list[RenderableType]:
+    told = span.output if isinstance(span.output, dict) else {}
+    return [_indented(line(f"event {span.name}: {told.get('description', '')}", length), 6, "dim")]
+
+
+def _decision(span: Span, length: int) -> list[RenderableType]:
+    told = span.output if isinstance(span.output, dict) else {}
+    if span.name == "plan" and "steps" in told:
+        scope = span.input.get("scope", "") if isinstance(span.input, dict) else ""
+        parts = [_indented(f"plan ({scope}), {len(told['steps'])} steps", 2)]
+        for step, target, arguments in told["steps"]:
+            call = f"{line(step)}: {line(target)}({_arguments(arguments)})"
+            parts.append(_indented(line(call, length), 4, "cyan"))
+        return parts
+    spent = f" ({told['spent']} spent)" if told.get("spent") else ""
+    why = f": {told['reasoning']}" if told.get("reasoning") else ""
+    return [_indented(line(f"decision {span.name}{spent}{why}", length), 2, "yellow")]
+
+
+_TOLD = {
+    "step": _step, "tool": _tool, "lm": _tool, "retrieval": _tool, "fault": _fault,
+    "event": _event, "decision": _decision,
+}  # fmt: skip
+
+
+def _ending(row: dict[str, Any], spans: Sequence[Span], length: int) -> Iterable[RenderableType]:
+    output = spans[0].output if spans and isinstance(spans[0].output, dict) else {}
+    if output.get("final_response"):
+        yield Text("final response", style="bold")
+        yield _indented(visible(output["final_response"]), 2)
+    if output.get("answer") is not None:
+        yield Text(f"answer  {line(_json(output['answer']), length)}")
+    if row["status"] == "crashed":
+        yield Text("crashed (counted as a failure)", style="bold red")
+        yield _indented(visible(row.get("traceback") or row["error"]), 2)
+        return
+    reached = bool(row["success"])
+    missed = f" ({line(row['reasons'])})" if row["reasons"] else ""
+    yield Text(
+        f"goal {'reached' if reached else f'missed{missed}'}",
+        style="bold green" if reached else "bold red",
+    )
+    stopped = row["stopped_by"] if isinstance(row["stopped_by"], str) else "the end of the plan"
+    yield Text(
+        f"stopped by {line(stopped)}; {row['replans']:.0f} replans, {row['tool_calls']:.0f} calls, "
+        f"{row['faults_delivered']:.0f} faults, {row['sim_seconds']:g} simulated seconds"
+    )
+
+
+def _indented(text: str, by: int, style: str = "") -> RenderableType:
+    return Padding(Text(text, style=style, overflow="fold"), (0, 0, 0, by))
+
+
+def _arguments(arguments: Any) -> str:
+    if not isinstance(arguments, dict):
+        return _json(arguments)
+    return ", ".join(f"{k}={_json(v)}" for k, v in arguments.items())
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, default=str)

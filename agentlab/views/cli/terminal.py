@@ -1,0 +1,209 @@
+"""What the command line prints: tables of a study, and a run told step by step.
+
+Text of users, tools and language models is printed as it is: no markup is read in it, and control
+characters become visible, so that a tool's result cannot steer the terminal.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console, RenderableType
+from rich.constrain import Constrain
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+WIDE = 110
+"""Columns from which the leaderboard shows everything."""
+
+MEASURE = 100
+"""Columns that a paragraph takes at most."""
+
+BLOCKS = " ▏▎▍▌▋▊▉█"
+FACTORS = ("planner", "strategy", "workflow", "workers")
+
+
+PIPED = 160
+"""Columns where nobody looks: a file or another program gets one row a line."""
+
+
+def console() -> Console:
+    """Return a console that reads no markup and colours nothing by guess."""
+    piped = None if sys.stdout.isatty() or "COLUMNS" in os.environ else PIPED
+    return Console(markup=False, highlight=False, emoji=False, width=piped)
+
+
+def emit(to: Console, *parts: RenderableType) -> None:
+    """Print, without the blanks that fill lines up where no terminal shows them."""
+    if to.is_terminal:
+        for part in parts:
+            to.print(part)
+        return
+    with to.capture() as captured:
+        for part in parts:
+            to.print(part)
+    for text in captured.get().splitlines():
+        to.file.write(text.rstrip() + "\n")
+
+
+def paragraph(text: str, style: str = "") -> RenderableType:
+    """Return a paragraph of at most ``MEASURE`` columns."""
+    return Constrain(Text(line(text), style=style), MEASURE)
+
+
+def visible(text: Any) -> str:
+    r"""Return text with its control characters spelt out; line breaks and tabs stay.
+
+    Examples
+    --------
+    >>> visible("a\x1b[2Jb")
+    'a\\x1b[2Jb'
+    """
+    return "".join(
+        c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode()
+        for c in str(text)
+    )
+
+
+def line(text: Any, length: int = 0) -> str:
+    """Return text on one line, cut after ``length`` characters (0: not cut)."""
+    joined = " ".join(visible(text).split())
+    return joined if not length or len(joined) <= length else f"{joined[: length - 1]}…"
+
+
+def percent(value: float) -> str:
+    """Return a share as a whole percentage; a dash when it is unknown.
+
+    Examples
+    --------
+    >>> percent(0.931), percent(float("nan"))
+    ('93%', '–')
+    """
+    return "–" if math.isnan(value) else f"{value:.0%}"
+
+
+def number(value: float) -> str:
+    """Return a number in few digits; a dash when it is unknown."""
+    return "–" if math.isnan(value) else f"{value:.1f}" if value < 100 else f"{value:.0f}"
+
+
+def counted(n: int, noun: str) -> str:
+    """Return a number with its noun.
+
+    Examples
+    --------
+    >>> counted(1, "run"), counted(2000, "run")
+    ('1 run', '2,000 runs')
+    """
+    return f"{n:,} {noun}{'' if n == 1 else 's'}"
+
+
+def bar(value: float, width: int) -> str:
+    """Return a bar of ``width`` characters, filled to a share.
+
+    Examples
+    --------
+    >>> bar(0.5, 4)
+    '██  '
+    """
+    if math.isnan(value):
+        return "·" * width
+    eighths = round(min(max(value, 0.0), 1.0) * width * 8)
+    full, rest = divmod(eighths, 8)
+    return ("█" * full + (BLOCKS[rest] if rest else "")).ljust(width)
+
+
+def table(*columns: str | tuple[str, str]) -> Table:
+    """Return an empty table; a column is a heading, or (heading, "left" | "right")."""
+    made = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
+    for column in columns:
+        heading, side = column if isinstance(column, tuple) else (column, "left")
+        made.add_column(
+            heading, justify="right" if side == "right" else "left",
+            overflow="fold", no_wrap=side == "right",
+        )  # fmt: skip
+    return made
+
+
+def leaderboard_table(board: pd.DataFrame, width: int) -> Table:
+    """Return the leaderboard as a table for a terminal of so many columns."""
+    factors = [f for f in FACTORS if board[f].nunique() > 1] or ["strategy"]
+    wide = width >= WIDE
+    headings: list[str | tuple[str, str]] = [*factors, "success"]
+    headings += [(h, "right") for h in ("floor", "ceil.", "recov.")]
+    if wide:
+        more = ("norm.", "side eff.", "replans", "calls", "sim s", "crashed")
+        headings += [(h, "right") for h in more]
+    made = table("", *headings)
+    for place, row in enumerate(board.to_dict("records")):
+        mark = "best" if place == 0 else "tied" if row["tied"] else ""
+        cells = [mark, *(line(row[f]) for f in factors)]
+        cells += [f"{percent(row['success']):>4} [{_ends(row['low'], row['high'])}]"]
+        cells += [percent(row[c]) for c in ("floor", "ceiling", "recovery")]
+        if wide:
+            normalised = row["normalised"]
+            cells += ["–" if math.isnan(normalised) else f"{normalised:.2f}"]
+            cells += [percent(row["side_effects"])]
+            cells += [number(row[c]) for c in ("replans", "tool_calls", "sim_seconds")]
+            cells += [str(row["crashed"])]
+        made.add_row(*cells, style="bold" if place == 0 else None)
+    return made
+
+
+def _ends(low: float, high: float) -> str:
+    return "–" if math.isnan(low) else f"{100 * low:.0f}, {100 * high:.0f}"
+
+
+def rates_table(runs: pd.DataFrame, order: Sequence[str]) -> Table:
+    """Return success by arm and fault rate, with bars, floor and ceiling below.
+
+    Parameters
+    ----------
+    runs : DataFrame
+    order : sequence of str
+        The arms, best first.
+    """
+    from agentlab.study.leaderboard import estimates
+
+    rates = sorted(set(runs["fault_rate"]))
+    width = 6 if len(rates) <= 4 else 0
+    found = estimates(runs, "success", ["arm", "fault_rate"])
+    values = found.set_index(["arm", "fault_rate"])["value"].to_dict()
+    first, *rest = (f"{rate:g}" for rate in rates)
+    made = table("success at fault rate", first, *rest)
+    for arm in order:
+        shares = [values.get((arm, rate), float("nan")) for rate in rates]
+        made.add_row(line(arm), *(_barred(s, width) for s in shares))
+    for name in ("ceiling", "floor"):
+        known = runs.groupby(["fault_rate", "scenario"])[name].mean().groupby("fault_rate").mean()
+        shares = [float(known.get(rate, float("nan"))) for rate in rates]
+        if not all(map(math.isnan, shares)):
+            cells = [_barred(s, width) for s in shares]
+            made.add_row(name, *cells, style="dim")
+    return made
+
+
+def _barred(share: float, width: int) -> str:
+    return f"{bar(share, width)} {percent(share):>4}" if width else f"{percent(share):>4}"
+
+
+def runs_table(runs: pd.DataFrame) -> Table:
+    """Return a listing of runs: key, outcome, arm, scenario, rate, seed, why it stopped."""
+    made = table("run", "", "arm", "scenario", ("rate", "right"), ("seed", "right"), "stopped by")
+    for row in runs.to_dict("records"):
+        stopped = row["stopped_by"] if isinstance(row["stopped_by"], str) else ""
+        mark = "✓" if row["success"] else "✗"
+        made.add_row(
+            row["cell"][:8], mark, line(row["arm"]), line(row["scenario"]),
+            f"{row['fault_rate']:g}", str(row["seed"]),
+            "crashed" if row["status"] == "crashed" else line(stopped),
+        )  # fmt: skip
+    return made

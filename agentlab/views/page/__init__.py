@@ -1,0 +1,1 @@
+"""Static HTML: the report of a study, a run where there are no widgets."""

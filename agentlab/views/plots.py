@@ -1,0 +1,363 @@
+"""Plots: success over the fault rate, a plan as a graph, paired differences.
+
+Every function draws on the axes it is given, or on a new figure, and returns the axes; nothing of
+matplotlib's global state is changed. Colours are Okabe and Ito's, which colour-blind readers can
+tell apart; markers, line styles and words say the same a second time. Text is drawn as it is: a
+``$`` in it starts no formula.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from agentlab.errors import StudyError, suggest
+from agentlab.plans import graph
+from agentlab.plans.task_plan import StepStatus, TaskPlan, TaskStep
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+PALETTE = (
+    "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c510a", "#7f7f7f",
+)  # fmt: skip
+"""Okabe and Ito's colours, with a brown for their yellow, which is faint on white."""
+
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+GREY = "#7f7f7f"
+
+STATUS: Mapping[StepStatus, tuple[str, str, Any, str]] = {
+    StepStatus.PENDING: ("#f2f2f2", "#7f7f7f", "-", "·"),
+    StepStatus.RUNNING: ("#56b4e9", "#0072b2", "-", "▸"),
+    StepStatus.COMPLETED: ("#a6dbc9", "#009e73", "-", "✓"),
+    StepStatus.FAILED: ("#f3b48b", "#d55e00", "-", "✗"),
+    StepStatus.SKIPPED: ("#ffffff", "#7f7f7f", ":", "–"),
+    StepStatus.INTERRUPTED: ("#f6d98a", "#e69f00", "--", "!"),
+}
+"""Fill, edge, line style and mark of each status."""
+
+PANELS = 3
+"""Panels beside each other."""
+
+ROW = 8
+"""Levels of a plan that stand beside each other before a new row begins."""
+
+SHOWN = 18
+"""Characters of a step's name or target that fit in its box."""
+
+
+def fault_curve(
+    runs: pd.DataFrame, by: str = "strategy", metric: str = "success", ax: Axes | None = None
+) -> Axes:
+    """Draw a metric over the fault rate, a line for each level of a factor.
+
+    Parameters
+    ----------
+    runs : DataFrame
+        The ``runs`` frame of a study.
+    by : str
+        "arm", "strategy", "planner" or another column.
+    metric : str
+        "success", "side_effects", "recovery", or a numeric column of the frame.
+    ax : Axes, optional
+        Default: a new figure.
+
+    Returns
+    -------
+    Axes
+        Bands are 95 % intervals, clustered by task. With success, a dashed line is the ceiling
+        (what could be reached under the same faults) and a dotted one the floor (doing nothing).
+
+    Raises
+    ------
+    StudyError
+        There is no such column or metric, or no run.
+    """
+    from agentlab.study.leaderboard import estimates
+
+    if by not in runs.columns:
+        raise StudyError(f"no column {by!r}; {suggest(by, [str(c) for c in runs.columns])}")
+    if not len(runs):
+        raise StudyError("no run is finished yet, so there is nothing to draw")
+    table = estimates(runs, metric, [by, "fault_rate"])
+    found = list(dict.fromkeys(table[by]))
+    many = len(found) > 4
+    ax = _axes(ax, (9.2, 4.4) if many else (6.4, 4.2))
+    for number, level in enumerate(found):
+        line = table[table[by] == level].sort_values("fault_rate")
+        colour = PALETTE[number % len(PALETTE)]
+        x = line["fault_rate"].to_numpy()
+        if len(x) > 1:
+            alpha = 0.06 if many else 0.13
+            ax.fill_between(x, line["low"], line["high"], color=colour, alpha=alpha, linewidth=0)
+        else:
+            ax.vlines(x, line["low"], line["high"], color=colour, alpha=0.5)
+        ax.plot(
+            x, line["value"], color=colour, marker=MARKERS[number % len(MARKERS)], markersize=5,
+            linewidth=1.8, label=plain(level), clip_on=False, zorder=3,
+        )  # fmt: skip
+    if metric == "success":
+        _bounds(runs, ax)
+    if metric in ("success", "side_effects", "recovery"):
+        ax.set_ylim(0, 1)
+        ax.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
+    rates = sorted(set(runs["fault_rate"]))
+    if len(rates) <= 8:
+        ax.set_xticks(rates, [f"{rate:g}" for rate in rates])
+    ax.set_xlabel("fault rate")
+    ax.set_ylabel(plain(metric.replace("_", " ")))
+    _legend(ax, by)
+    return _tidy(ax)
+
+
+def fault_panels(
+    runs: pd.DataFrame,
+    by: str = "strategy",
+    panel: str = "planner",
+    metric: str = "success",
+    figure: Figure | None = None,
+) -> list[Axes]:
+    """Draw a ``fault_curve`` for each level of a second factor, side by side.
+
+    Parameters
+    ----------
+    runs : DataFrame
+        The ``runs`` frame of a study.
+    by, panel : str
+        The factor with a line a level, and the one with axes a level.
+    metric : str
+        As for ``fault_curve``.
+    figure : Figure, optional
+        Default: a new one.
+
+    Returns
+    -------
+    list of Axes
+    """
+    if panel not in runs.columns:
+        raise StudyError(f"no column {panel!r}; {suggest(panel, [str(c) for c in runs.columns])}")
+    found = list(dict.fromkeys(runs[panel]))
+    if figure is None:
+        import matplotlib.pyplot as plt
+
+        figure = plt.figure(figsize=panel_size(len(found)), layout="constrained")
+    columns = min(len(found), PANELS)
+    rows = -(-len(found) // columns)
+    made = figure.subplots(rows, columns, sharey=True, squeeze=False)
+    drawn = []
+    for number, level in enumerate(found):
+        ax = fault_curve(runs[runs[panel] == level], by, metric, made.flat[number])
+        ax.set_title(plain(level), fontsize=10)
+        if (legend := ax.get_legend()) is not None:
+            legend.remove()
+        if number % columns:
+            ax.set_ylabel("")
+        drawn.append(ax)
+    handles, labels = drawn[0].get_legend_handles_labels()
+    figure.legend(
+        handles, labels, loc="outside lower center", ncols=min(len(labels), 6), frameon=False,
+        fontsize=8,
+    )  # fmt: skip
+    for unused in made.flat[len(found) :]:
+        unused.set_visible(False)
+    return drawn
+
+
+def panel_size(panels: int) -> tuple[float, float]:
+    """Return the size, in inches, of a figure of ``fault_panels``."""
+    return (4.4 * max(min(panels, PANELS), 1.4), 3.9 * -(-panels // PANELS))
+
+
+def _bounds(runs: pd.DataFrame, ax: Axes) -> None:
+    """Draw the ceiling, dashed, and the floor, dotted, where they are known."""
+    for name, style in (("ceiling", (0, (5, 3))), ("floor", (0, (1, 2)))):
+        if name not in runs or runs[name].isna().all():
+            continue
+        known = runs.dropna(subset=[name])
+        cells = known.groupby(["fault_rate", "scenario"])[name].mean()
+        line = cells.groupby("fault_rate").mean()
+        ax.plot(
+            line.index, line.to_numpy(), color=GREY, linestyle=style, linewidth=1.4, label=name,
+            marker="_" if len(line) == 1 else None, markersize=14, clip_on=False, zorder=2,
+        )  # fmt: skip
+
+
+def differences(table: pd.DataFrame, ax: Axes | None = None) -> Axes:
+    """Draw the rows of a comparison as a forest: a difference with its interval each.
+
+    Parameters
+    ----------
+    table : DataFrame
+        From ``Study.compare`` or ``agentlab.study.compare.compare``.
+    ax : Axes, optional
+        Default: a new figure.
+
+    Returns
+    -------
+    Axes
+        A row a pair, a minus b, with its 95 % interval. The grey bar is what the study was too
+        small to see (80 % power); hollow marks are tied.
+    """
+    ax = _axes(ax, (6.4, 0.9 + 0.38 * len(table)))
+    names = []
+    for y, row in enumerate(table.to_dict("records")):
+        tied = row["verdict"] == "tied"
+        colour = GREY if tied else PALETTE[0]
+        unseen = row["smallest_difference"]
+        if unseen == unseen:  # not NaN
+            ax.barh(y, 2 * unseen, left=-unseen, height=0.62, color=GREY, alpha=0.13, linewidth=0)
+        if row["low"] == row["low"]:
+            ax.hlines(y, row["low"], row["high"], color=colour, linewidth=1.8)
+        ax.plot(
+            row["diff"], y, marker="o", markersize=6, markeredgewidth=1.6, color=colour,
+            markerfacecolor="white" if tied else colour,
+        )  # fmt: skip
+        names.append(plain(f"{row['a']} − {row['b']}{'  (tied)' if tied else ''}"))
+    ax.axvline(0, color=GREY, linewidth=0.9, zorder=0)
+    ax.set_yticks(range(len(table)), names)
+    ax.set_ylim(len(table) - 0.5, -0.5)
+    ax.set_xlabel("difference (a − b), 95 % interval")
+    _tidy(ax)
+    ax.grid(axis="x", color=GREY, alpha=0.25)
+    ax.grid(visible=False, axis="y")
+    return ax
+
+
+def plan_graph(plan: TaskPlan, ax: Axes | None = None) -> Axes:
+    """Draw a plan as a graph, from left to right, coloured by the status of its steps.
+
+    Parameters
+    ----------
+    plan : TaskPlan
+    ax : Axes, optional
+        Default: a new figure, sized to the plan.
+
+    Returns
+    -------
+    Axes
+        A box a step: its name, with a mark for its status, and its target. Steps stand in columns
+        by level (the longest way to them); after ``ROW`` levels a new row begins. An arrow that
+        others imply is left out, and so are steps of earlier plans.
+    """
+    places = _places(graph.levels(plan))
+    columns = 1 + max((x for x, _ in places.values()), default=0)
+    depth = 1 - min((y for _, y in places.values()), default=0)
+    ax = _axes(ax, (max(3.2, 2.0 * columns), max(1.6, 0.95 * depth + 0.7)))
+    for before, after in graph.edges(plan):
+        _arrow(ax, places[before], places[after])
+    for step in plan.steps:
+        _box(ax, step, *places[step.step_id])
+    ax.set_xlim(-0.55, columns - 0.45)
+    ax.set_ylim(-depth + 0.4, 0.6)
+    ax.set_axis_off()
+    _status_legend(ax, [s for s in STATUS if any(step.status is s for step in plan.steps)])
+    return ax
+
+
+def _places(found: Sequence[Sequence[str]]) -> dict[str, tuple[float, float]]:
+    """Return where each step stands: x is its level, y goes down; a full row starts another."""
+    places: dict[str, tuple[float, float]] = {}
+    top = 0.0
+    for start in range(0, len(found), ROW):
+        row = found[start : start + ROW]
+        height = max(len(level) for level in row)
+        for x, level in enumerate(row):
+            first = top - (height - len(level)) / 2
+            places |= {step: (float(x), first - i) for i, step in enumerate(level)}
+        top -= height + 0.25
+    return places
+
+
+def _arrow(ax: Axes, start: tuple[float, float], end: tuple[float, float]) -> None:
+    backwards = end[0] <= start[0]  # a row was full
+    (x1, y1), (x2, y2) = start, end
+    tail, head = (
+        ((x1, y1 - 0.28), (x2, y2 + 0.3)) if backwards else ((x1 + 0.4, y1), (x2 - 0.4, y2))
+    )
+    ax.annotate(
+        "", xy=head, xytext=tail, annotation_clip=False, zorder=1,
+        arrowprops={"arrowstyle": "-|>", "color": GREY, "linewidth": 1.1, "shrinkA": 0,
+                    "shrinkB": 1, "mutation_scale": 9},
+    )  # fmt: skip
+
+
+def _box(ax: Axes, step: TaskStep, x: float, y: float) -> None:
+    from matplotlib.patches import FancyBboxPatch
+
+    fill, edge, style, mark = STATUS[step.status]
+    box = FancyBboxPatch(
+        (x - 0.38, y - 0.26), 0.76, 0.52, boxstyle="round,pad=0.02,rounding_size=0.08",
+        facecolor=fill, edgecolor=edge, linestyle=style, linewidth=1.4, zorder=2,
+    )  # fmt: skip
+    ax.add_patch(box)
+    name = step.step_id or step.name
+    first, second = (plain(shortened(text, SHOWN)) for text in (name, step.label))
+    ink: dict[str, Any] = {"ha": "center", "va": "center", "color": "#1a1a1a", "zorder": 3}
+    ax.text(x, y + 0.09, f"{mark} {first}", fontsize=8, fontweight="bold", **ink)
+    ax.text(x, y - 0.11, second, fontsize=7, **ink)
+
+
+def _status_legend(ax: Axes, statuses: Sequence[StepStatus]) -> None:
+    from matplotlib.patches import Patch
+
+    handles = [
+        Patch(facecolor=STATUS[s][0], edgecolor=STATUS[s][1], linestyle=STATUS[s][2],
+              label=f"{STATUS[s][3]} {s.value}")
+        for s in statuses
+    ]  # fmt: skip
+    if handles:
+        ax.legend(
+            handles=handles, loc="upper center", bbox_to_anchor=(0.5, 0.0), ncols=len(handles),
+            frameon=False, fontsize=8,
+        )  # fmt: skip
+
+
+def plain(text: Any) -> str:
+    r"""Return text that matplotlib draws as it is: no formula, no line break, no control character.
+
+    Examples
+    --------
+    >>> plain("costs $5 or $6")
+    'costs \\$5 or \\$6'
+    """
+    kept = "".join(c if c.isprintable() else " " for c in str(text))
+    return kept.replace("$", r"\$")
+
+
+def shortened(text: str, length: int) -> str:
+    """Return text of at most ``length`` characters, with an ellipsis where it was cut.
+
+    Examples
+    --------
+    >>> shortened("book_the_hotel", 8)
+    'book_th…'
+    """
+    return text if len(text) <= length else f"{text[: length - 1]}…"
+
+
+def _axes(ax: Axes | None, size: tuple[float, float]) -> Axes:
+    if ax is not None:
+        return ax
+    import matplotlib.pyplot as plt
+
+    _, made = plt.subplots(figsize=size, layout="constrained")
+    return made
+
+
+def _legend(ax: Axes, title: str) -> None:
+    labels = ax.get_legend_handles_labels()[1]
+    wide = len(labels) > 6 or max(len(label) for label in labels) > 24
+    place: dict[str, Any] = {"loc": "best"}
+    if wide:
+        place = {"loc": "upper left", "bbox_to_anchor": (1.01, 1.0), "borderaxespad": 0.0}
+    ax.legend(title=plain(title), frameon=False, fontsize=8, title_fontsize=8, **place)
+
+
+def _tidy(ax: Axes) -> Axes:
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.grid(axis="y", color=GREY, alpha=0.25)
+    ax.set_axisbelow(True)
+    return ax

@@ -1,0 +1,123 @@
+"""``plan_execution``: one step of the plan a visit (with workers, one finish a visit)."""
+
+from __future__ import annotations
+
+from agentlab.lab.bench import Bench, StepOutcome
+from agentlab.lab.executor import settle
+from agentlab.lab.hearing import heard
+from agentlab.lab.scheduling import to_start
+from agentlab.plans import graph
+from agentlab.plans.task_plan import PlanStatus, StepStatus, TaskPlan
+from agentlab.runs.graph import node
+from agentlab.state.decisions import TriggerPoint
+from agentlab.state.state import EXECUTE_NEXT_TASK, REFLECT, State, TaskResult
+from agentlab.workflows.nodes.watching import broken, never_starting, watched
+
+
+@node
+def plan_execution(state: State, lab: Bench) -> State:
+    """Carry the next step out, then ask the strategy whether it wants to decide something.
+
+    Ready steps are submitted while workers and resources are free, and one is waited for (what
+    starts first where they are short: see ``agentlab.lab.scheduling``). A step whose
+    dependency can no longer complete is skipped when it may be, and failed otherwise. Nothing left,
+    a trigger, or a spent budget leads to reflection. What was published is looked at first.
+    """
+    plan = state.task_plan
+    if plan is None or (not plan.remaining and not state.under_way):
+        return state.replace(next_action=REFLECT, trigger=None)
+    before, known = len(state.task_results), len(state.events)
+    state = heard(state, lab)
+    if lab.strategy.watches and len(state.events) > known:
+        return routed(state, lab, None, before)
+    with lab.stage("task_execution", "Executing the plan"):
+        stopped = None
+        while len(state.task_results) == before:
+            state, stopped = submitted(state, lab)
+            if len(state.task_results) > before:  # one was settled at once
+                break
+            if not state.under_way and (stopped or not may_start(state)):
+                state = state if stopped else blocked(state, lab)
+                break
+            state = lab.executor.wait(state, lab)
+    return routed(state, lab, stopped, before)
+
+
+def may_start(state: State) -> bool:
+    """Say whether a step is ready."""
+    assert state.task_plan is not None
+    return bool(graph.ready(state.task_plan, state.results))
+
+
+def submitted(state: State, lab: Bench) -> tuple[State, str | None]:
+    """Submit the steps to start now; return what stops further ones, if anything."""
+    if len(state.under_way) >= lab.workers or not may_start(state):
+        return state, None
+    before = len(state.task_results)
+    spent = lab.strategy.budget.spent(state)
+    for step in to_start(state, lab) if spent is None else ():
+        spent = lab.strategy.budget.spent(state)
+        if spent is not None:
+            break
+        started = lab.executor.submit(state, lab, step)
+        if started is not state and state.task_plan is not None:
+            text = f"executing {step.step_index + 1}/{len(state.task_plan.steps)}: {step.name}"
+            lab.emit("on_thinking_content", "task_execution", text)
+        state = started
+        if len(state.task_results) > before:
+            break  # it was settled at once: that is this visit's step
+    return state, spent
+
+
+def blocked(state: State, lab: Bench) -> State:
+    """Settle the first step that can never start; a strategy that watches keeps it, and is told."""
+    found = never_starting(state)
+    skippable = [s for s in found if s.skippable]
+    if lab.strategy.watches and not skippable:
+        return state
+    step = skippable[0] if lab.strategy.watches else found[0]
+    state, text = broken(state, lab, step)
+    if not step.skippable:
+        return settle(state, lab, step.step_id, StepOutcome(error=text), ran=False)
+    assert state.task_plan is not None
+    record = TaskResult(step_id=step.step_id, name=step.name, status=StepStatus.SKIPPED, error=text)
+    return state.replace(
+        task_plan=state.task_plan.with_step(step.step_id, status=StepStatus.SKIPPED, error=text),
+        task_results=state.task_results.append(record),
+    )
+
+
+def routed(state: State, lab: Bench, stopped: str | None, before: int) -> State:
+    """Write where to go: a trigger, a spent budget or the end of the plan lead to reflection.
+
+    Parameters
+    ----------
+    stopped : str or None
+        The budget that stops further steps.
+    before : int
+        Results that there were before this visit.
+    """
+    ended = len(state.task_results) > before
+    trigger = None
+    if stopped is None and ended:
+        last = state.task_results[-1].step_id
+        trigger = lab.strategy.triggered(TriggerPoint.AFTER_STEP, state, last)
+    if stopped is None and trigger is None and lab.strategy.watches:
+        state, trigger = watched(state, lab, before)
+    assert state.task_plan is not None
+    plan: TaskPlan = state.task_plan
+    settled = sum(s.settled for s in plan.steps)
+    lab.emit("on_overall_progress", settled, len(plan.steps), 100.0 * settled / len(plan.steps))
+    changes: dict[str, object] = {"current_task_index": plan.current_index, "trigger": None}
+    if stopped is not None and not state.under_way:
+        changes |= {"stopped_by": stopped, "next_action": REFLECT}
+    elif trigger is not None:
+        changes |= {"trigger": trigger, "next_action": REFLECT}
+    elif plan.remaining or state.under_way:
+        changes |= {"next_action": EXECUTE_NEXT_TASK}
+    else:
+        whole = all(s.status is not StepStatus.FAILED for s in plan.steps)
+        whole = state.done if lab.strategy.watches else whole
+        status = PlanStatus.COMPLETED if whole else PlanStatus.FAILED
+        changes |= {"task_plan": plan.replace(status=status), "next_action": REFLECT}
+    return state.replace(**changes)

@@ -1,0 +1,151 @@
+"""``reflection``: judge what happened, and decide how to go on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agentlab.base.values import merge_patch
+from agentlab.lab.bench import Bench
+from agentlab.minds.rules import counts
+from agentlab.minds.strategies.triggers import BROKEN, told
+from agentlab.plans.task_plan import PlanStatus, StepStatus
+from agentlab.runs.graph import node
+from agentlab.state.decisions import (
+    REPLANS,
+    ReflectionResult,
+    ReplanAction,
+    ReplanDecision,
+    TriggerPoint,
+)
+from agentlab.state.state import EXECUTE_NEXT_TASK, FINAL_RESPONSE, REPLAN, State
+
+
+@node
+def reflection(state: State, lab: Bench) -> State:
+    """Count what completed, failed and was skipped; let the strategy decide; write the next action.
+
+    A spent budget bars replanning. A decision put in by a person or a fork is taken as it is.
+    """
+    fresh, known = state.fresh_events, len(state.events)
+    with lab.stage("reflection", "Reflecting"):
+        number = counts(state)
+        text = (
+            f"{number[StepStatus.COMPLETED]} completed, {number[StepStatus.FAILED]} failed, "
+            f"{number[StepStatus.SKIPPED]} skipped"
+        )
+        lab.emit("on_thinking_content", "reflection", text)
+        with lab.asking(state) as talk:
+            decision = decide(state, lab).checked(state.task_plan)
+        if fresh:
+            decision = decision.replace(events=fresh)
+        if decision.action is ReplanAction.CONTINUE and _stuck(state):
+            text = f"{decision.reasoning}; but nothing runs and nothing can start"
+            decision = decision.replace(action=ReplanAction.ABORT, reasoning=text)
+        state = talk.charged(state)
+        if lab.strategy.watches:
+            told = f"{decision.action}: {decision.reasoning}"
+            lab.emit("on_thinking_content", "reflection", told)
+    lab.recorder.mark(
+        "decision", decision.action.value, visit=state.visit, step_id=decision.step_id or "",
+        now=state.now, input=_asked(state), output=_told(decision),
+    )  # fmt: skip
+    result = decision.reflection or ReflectionResult(
+        analysis=f"{text}; {decision.reasoning}" if decision.reasoning else text,
+        goal_achieved=number[StepStatus.COMPLETED] > 0
+        and not number[StepStatus.FAILED]
+        and not number[StepStatus.INTERRUPTED],
+        need_replan=decision.action in REPLANS,
+        replan_reason=decision.reasoning if decision.action in REPLANS else "",
+        suggestions=decision.new_context_hints,
+    )
+    state = state.replace(
+        reflection=result,
+        need_replan=decision.action in REPLANS,
+        last_decision=decision,
+        forced_decision=None,
+        trigger=None,
+        events_decided=known,
+    )
+    return carry_out(state, lab, decision)
+
+
+def decide(state: State, lab: Bench) -> ReplanDecision:
+    """Return the decision for this state: forced, barred by a budget, or the strategy's."""
+    if state.forced_decision is not None:
+        return state.forced_decision
+    if state.stopped_by is not None:
+        return ReplanDecision(
+            action=ReplanAction.CONTINUE,
+            reasoning=f"the budget of {state.stopped_by} is spent",
+            spent=state.stopped_by,
+        )
+    trigger = state.trigger
+    if trigger is None:
+        trigger = lab.strategy.triggered(TriggerPoint.PLAN_END, state)
+    if trigger is None:
+        return ReplanDecision(action=ReplanAction.CONTINUE)
+    return lab.strategy.decide(trigger, state, lab)
+
+
+def _stuck(state: State) -> bool:
+    """Say whether steps remain that can never start, as those who watch were told."""
+    stalled = state.trigger is not None and state.trigger.point is TriggerPoint.STALL
+    return stalled and state.task_plan is not None and bool(state.task_plan.remaining)
+
+
+def _asked(state: State) -> dict[str, Any] | None:
+    return None if state.trigger is None else state.trigger.to_json()
+
+
+def _told(decision: ReplanDecision) -> dict[str, Any]:
+    return {
+        "action": decision.action.value, "reasoning": decision.reasoning, "spent": decision.spent,
+        "wait": decision.wait, "confidence": decision.confidence,
+        "events": [told([e]) for e in decision.events],
+    }  # fmt: skip
+
+
+def carry_out(state: State, lab: Bench, decision: ReplanDecision) -> State:
+    """Write what a decision means into the state: the next action, and what it takes."""
+    plan = state.task_plan
+    if decision.correction:
+        state = state.replace(belief=merge_patch(state.belief, decision.correction))
+    if decision.action is ReplanAction.RETRY and decision.step_id is not None and plan is not None:
+        again = plan.with_step(
+            decision.step_id,
+            status=StepStatus.PENDING,
+            result=None,
+            error=None,
+            interruption_context=None,
+        ).replace(status=PlanStatus.EXECUTING)
+        waits = state.not_before.set(decision.step_id, state.now + decision.wait)
+        return state.replace(
+            task_plan=again,
+            not_before=waits,
+            accepted=tuple(i for i in state.accepted if i != decision.step_id),
+            results=state.results.discard(decision.step_id),
+            current_task_index=again.current_index,
+            next_action=EXECUTE_NEXT_TASK,
+        )
+    if decision.action in REPLANS and plan is not None:
+        count = state.loop_count + 1
+        lab.emit("on_replan_required", decision.reasoning, count)
+        return state.replace(
+            task_plan=plan.replace(status=PlanStatus.REPLANNING),
+            loop_count=count,
+            next_action=REPLAN,
+        )
+    if decision.action is ReplanAction.ABORT and plan is not None:
+        return state.replace(
+            task_plan=plan.replace(status=PlanStatus.ABORTED),
+            stopped_by="abort" if decision.spent in (None, "retries") else decision.spent,
+            next_action=FINAL_RESPONSE,
+        )
+    barred = state.stopped_by is not None
+    more = plan is not None and (plan.remaining or state.under_way) and not barred
+    if lab.strategy.watches and plan is not None and not barred:
+        bad = (s.step_id for s in plan.steps if s.status in BROKEN)
+        state = state.replace(accepted=tuple(dict.fromkeys((*state.accepted, *bad))))
+        if state.done and not more:
+            state = state.replace(task_plan=plan.replace(status=PlanStatus.COMPLETED))
+    return state.replace(next_action=EXECUTE_NEXT_TASK if more else FINAL_RESPONSE)

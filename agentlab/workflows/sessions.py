@@ -1,0 +1,349 @@
+"""Sessions of the planning loop: a goal that is looked after, on a thread of its own.
+
+A session is a handle over a run of the workflow ``resident``: what it knows is read from the run's
+state, and it owns the thread that steps it. Whoever holds it may ask for a decision or put one in.
+That reaches the run between two visits and is part of its record, so a session replays and forks
+like any other run.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable
+from concurrent.futures import Future
+from datetime import UTC, datetime
+from typing import Literal
+
+from pydantic import Field
+
+from agentlab.base.values import Value
+from agentlab.errors import RunError, UnknownNameError
+from agentlab.lab.lab import Lab
+from agentlab.minds.rules import TemplateResponder
+from agentlab.plans.task_plan import TaskPlan, TaskStep
+from agentlab.runs.run import Run
+from agentlab.state.decisions import ReplanAction, ReplanDecision, ReplanRecord
+from agentlab.state.events import REACT, ChangeType, ContextChangeEvent, Severity
+from agentlab.state.state import REFLECT, LoopStatus, State
+
+STOP_SECONDS = 0.8
+"""How long ``stop`` waits for the visit under way."""
+
+
+class LoopConfig(Value):
+    """When a session decides, and how often it may replan."""
+
+    max_replans: int = Field(default=3, ge=0)
+    react_threshold: Severity = Severity.WARNING
+    """What counts for a batch."""
+    batch_react_size: int = Field(default=3, ge=1)
+    milestones: bool = True
+    """Decide at the end of each phase of the plan."""
+    decider: Literal["rules", "lm"] | None = None
+    """None: the model where there is one."""
+    executor: Literal["threads", "simulated"] | None = None
+    """None: threads where there is no simulated world, so that no tool keeps the loop waiting."""
+
+
+class PlanningLoopSession:
+    """A goal that is looked after until it is reached or given up. ``PlanningLoop.start`` makes it.
+
+    Parameters
+    ----------
+    run : Run
+        Of the workflow ``resident``, not yet started.
+    config : LoopConfig
+    on_end : callable
+        Told when the session has ended.
+    """
+
+    def __init__(
+        self, run: Run, config: LoopConfig, on_end: Callable[[PlanningLoopSession], None]
+    ) -> None:
+        self.run, self.config = run, config
+        self.session_id = run.state.session_id
+        self.start_time = datetime.now(UTC)
+        self.error: Exception | None = None
+        """What a node raised; it ended the session."""
+        self._on_end = on_end
+        self._lock = threading.Lock()
+        self._asked: dict[str, Future[ReplanDecision]] = {}
+        self._orders: list[tuple[ReplanDecision, Future[ReplanDecision]]] = []
+        self._stopping, self._ended = threading.Event(), threading.Event()
+        self._cut_off = False
+        name = f"agentlab-session-{self.session_id}"
+        self._thread = threading.Thread(target=self._live, name=name, daemon=True)
+
+    # ---- where it stands -------------------------------------------------------------------
+
+    @property
+    def status(self) -> LoopStatus:
+        """What it is about to do, or how it ended."""
+        if self.error is not None or self._cut_off:
+            return LoopStatus.ABORTED
+        return self.run.state.loop_status
+
+    @property
+    def original_goal(self) -> str:
+        """What the user wants."""
+        return self.run.state.goal
+
+    @property
+    def current_plan(self) -> TaskPlan | None:
+        """The plan as it stands; None before there is one."""
+        return self.run.state.current_plan
+
+    @property
+    def completed_tasks(self) -> tuple[TaskStep, ...]:
+        """Steps of the plan that are completed."""
+        return self.run.state.completed_tasks
+
+    @property
+    def pending_events(self) -> tuple[ContextChangeEvent, ...]:
+        """What happened since the last decision, and what the run has not heard of yet."""
+        return (*self.run.state.fresh_events, *self.run.inbox.waiting())
+
+    @property
+    def replan_history(self) -> tuple[ReplanRecord, ...]:
+        """One record a replan: when, decision, events, plan before and after."""
+        return tuple(self.run.state.replan_history)
+
+    @property
+    def replan_count(self) -> int:
+        """Replans that were accepted."""
+        return self.run.state.replan_count
+
+    @property
+    def handler(self) -> object | None:
+        """Who hears stream events."""
+        return self.run.lab.handler
+
+    @property
+    def run_context(self) -> Lab:
+        """What its nodes work with."""
+        return self.run.lab
+
+    @property
+    def max_replans(self) -> int:
+        """Replans that it may make."""
+        return self.config.max_replans
+
+    @property
+    def react_threshold(self) -> Severity:
+        """What counts for a batch."""
+        return self.config.react_threshold
+
+    @property
+    def batch_react_size(self) -> int:
+        """Events that make a batch."""
+        return self.config.batch_react_size
+
+    @property
+    def abandoned(self) -> tuple[str, ...]:
+        """What was told to stop and has not: tools, and the session's own thread inside a mind."""
+        tools = (f"{a.tool} of step {a.step_id}" for a in self.run.abandoned if a.ended is None)
+        own = self._thread.is_alive() and self._cut_off
+        return (*tools, *((self._thread.name,) if own else ()))
+
+    def wait(self, timeout: float | None = None) -> State:
+        """Wait until it has ended, and return the state it ended with.
+
+        Raises
+        ------
+        RunError
+            It has not ended within ``timeout`` seconds.
+        Exception
+            Whatever ended it.
+        """
+        if not self._ended.wait(timeout):
+            raise RunError(f"session {self.session_id} has not ended within {timeout} s")
+        if self.error is not None:
+            raise self.error
+        return self.run.state
+
+    def __repr__(self) -> str:
+        return f"<session {self.session_id} {self.status}, {self.replan_count} replans>"
+
+    # ---- from other threads ----------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin; called once."""
+        self._thread.start()
+
+    def react(self) -> Future[ReplanDecision]:
+        """Ask for a decision as things stand, and return it as a future.
+
+        Raises
+        ------
+        RunError
+            The session has ended.
+        """
+        token, future = uuid.uuid4().hex, _future()
+        with self._lock:
+            self._asked[token] = future
+        self.run.publish(
+            ContextChangeEvent(
+                type=ChangeType.EXTERNAL_SIGNAL, severity=Severity.INFO,
+                description="somebody asks for a decision", payload={REACT: token},
+            )
+        )  # fmt: skip
+        return future
+
+    def decide(self, decision: ReplanDecision) -> Future[ReplanDecision]:
+        """Put a decision in; it is taken as it is, at the next visit that could decide.
+
+        Raises
+        ------
+        PlanEditError
+            It cancels a step that is completed or does not exist.
+        RunError
+            The session has ended, or it is no decision.
+        """
+        if not isinstance(decision, ReplanDecision):
+            raise RunError(f"expected a ReplanDecision, got {decision!r}")
+        decision.checked(self.run.state.task_plan)
+        future = _future()
+        with self._lock:
+            if self._ended.is_set():
+                raise RunError(f"session {self.session_id} has ended")
+            self._orders.append((decision, future))
+        self.run.lab.executor.notify()
+        return future
+
+    def stop(self, seconds: float = STOP_SECONDS) -> None:
+        """End it: what is under way is cancelled, and the user is told why.
+
+        Returns when it has ended, or after so many seconds. A planner, decider or responder that
+        is being asked cannot be cut short: its thread is in ``abandoned`` until it returns, and
+        nothing follows from what it says.
+        """
+        self.ask_to_stop()
+        if threading.current_thread() is not self._thread:
+            self._cut_off |= not self._ended.wait(seconds)
+
+    def ask_to_stop(self) -> None:
+        """Tell it to end, and wait for nothing."""
+        self._stopping.set()
+        self.run.lab.executor.notify()
+
+    # ---- its own thread --------------------------------------------------------------------
+
+    def _live(self) -> None:
+        order = None
+        try:
+            while not self.run.finished:
+                order = self._ordered()
+                decides = self.run.next_node == "react"
+                self.run.step()
+                made = self.run.state.last_decision
+                if decides and made is not None:
+                    self._answer(made, order)
+                    order = None
+        except Exception as e:
+            self.error = e
+        except BaseException as e:  # SystemExit, for one: it ends the session and nothing else
+            self.error = RunError(f"a node raised {type(e).__name__}: {e}")
+        finally:
+            self._end(order)
+
+    def _ordered(self) -> Future[ReplanDecision] | None:
+        """Put in what somebody decided; return who waits for it."""
+        node, state = self.run.next_node, self.run.state
+        if self._stopping.is_set():
+            self._abort(node, state)
+        elif node in ("execute", "monitor", "react"):
+            with self._lock:
+                order = self._orders.pop(0) if self._orders else None
+            if order is not None:
+                decision, future = order
+                try:
+                    decision.checked(state.task_plan)
+                except Exception as e:  # the step was completed meanwhile
+                    future.set_exception(e)
+                    return None
+                self._put(decision)
+                return future
+        return None
+
+    def _abort(self, node: str, state: State) -> None:
+        self.run.lab = self.run.lab.bind(responder=TemplateResponder())
+        if state.task_plan is None:
+            if state.error is None:
+                self.run.edit(error="it was stopped before there was a plan")
+        elif node != "final_response":
+            text = "somebody stopped the session"
+            self._put(ReplanDecision(action=ReplanAction.ABORT, reasoning=text))
+
+    def _put(self, decision: ReplanDecision) -> None:
+        self.run.edit(forced_decision=decision, next_action=REFLECT, trigger=None)
+
+    def _answer(self, made: ReplanDecision, order: Future[ReplanDecision] | None) -> None:
+        tokens = [str(e.payload.get(REACT)) for e in made.events]
+        with self._lock:
+            told = [f for t in tokens if (f := self._asked.pop(t, None)) is not None]
+        for future in (*told, *((order,) if order is not None else ())):
+            future.set_result(made)
+
+    def _end(self, order: Future[ReplanDecision] | None) -> None:
+        self.run.inbox.waiting(close=True)
+        self.run.lab.executor.close()
+        with self._lock:
+            self._ended.set()
+            left = [*self._asked.values(), *(future for _, future in self._orders)]
+        for future in (*left, *((order,) if order is not None else ())):
+            future.set_exception(RunError(f"session {self.session_id} ended without deciding"))
+        self._on_end(self)
+
+
+def _future() -> Future[ReplanDecision]:
+    future = Future[ReplanDecision]()
+    future.set_running_or_notify_cancel()  # nobody takes back what the run has heard
+    return future
+
+
+class PlanningLoopRegistry:
+    """The sessions that have not ended, by id; any thread may use it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._sessions: dict[str, PlanningLoopSession] = {}
+
+    def register(self, session: PlanningLoopSession) -> None:
+        """Add a session.
+
+        Raises
+        ------
+        RunError
+            There is one of that id.
+        """
+        with self._lock:
+            if session.session_id in self._sessions:
+                raise RunError(f"there is a session {session.session_id!r} already")
+            self._sessions[session.session_id] = session
+
+    def get(self, session_id: str) -> PlanningLoopSession:
+        """Return a session.
+
+        Raises
+        ------
+        UnknownNameError
+            There is none of that id, or it has ended.
+        """
+        with self._lock:
+            if session_id not in self._sessions:
+                raise UnknownNameError(
+                    "session", session_id, self._sessions, "one that has ended is not known here"
+                )
+            return self._sessions[session_id]
+
+    def remove(self, session_id: str) -> None:
+        """Take a session out, where it is in."""
+        with self._lock:
+            self._sessions.pop(session_id, None)
+
+    @property
+    def active_sessions(self) -> tuple[PlanningLoopSession, ...]:
+        """Those that have not ended, the oldest first."""
+        with self._lock:
+            return tuple(self._sessions.values())

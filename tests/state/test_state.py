@@ -1,0 +1,233 @@
+"""The state of a run: JSON and back, what it shares, what it says."""
+
+from __future__ import annotations
+
+import json
+import tracemalloc
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyrsistent import PVector, pmap, pvector
+
+from agentlab.environments.chain import generate
+from agentlab.environments.fault_plan import FaultKind, FaultPlan, Persistence
+from agentlab.lab.lab import Lab
+from agentlab.lm.settings import ModelSettings
+from agentlab.plans.task_plan import InterruptionContext, StepStatus, TaskPlan, TaskStep
+from agentlab.state.config import AgentConfig, KnowledgeBase, SubAgent, ToolSettings
+from agentlab.state.decisions import (
+    ReflectionResult,
+    ReplanAction,
+    ReplanDecision,
+    ReplanRecord,
+    Trigger,
+    TriggerPoint,
+)
+from agentlab.state.events import ChangeType, ContextChangeEvent, Severity
+from agentlab.state.state import DeliveredFault, Failure, Fault, State, TaskResult, UnderWay
+from agentlab.tools.calls import CallRecord, ToolError
+from agentlab.workflows.autonomous import autonomous
+
+MODEL = ModelSettings(model_id="m", temperature=0.5)
+STEP = TaskStep(
+    step_id="find",
+    name="查找",
+    parameters={"to": "${0.x}", "n": None},
+    status=StepStatus.INTERRUPTED,
+    result=[1, None, {"a": "\u2028"}],
+    expectation={"type": "array"},
+    interruption_context=InterruptionContext(reason="killed"),
+)
+PLAN = TaskPlan(steps=(STEP, TaskStep(step_id="book", dependencies=("find",), expectation="ok")))
+DECISION = ReplanDecision(
+    action=ReplanAction.RETRY, step_id="find", wait=2.5, steps_to_cancel=(1,), correction={"a": 1}
+)
+FAULT = Fault(kind=FaultKind.TIMEOUT, persistence=Persistence.UNTIL, until=30.0, draw=0.25)
+FULL = State(
+    agent_id="helpdesk",
+    user_id="u",
+    session_id="s",
+    user_input="订机票",
+    agent_config=AgentConfig(
+        id="helpdesk",
+        sub_agents=(SubAgent(id="b"),),
+        tools=(ToolSettings(id="t", name="t"),),
+        model=MODEL,
+        knowledge_bases=(KnowledgeBase(id="k", retrieval={"topK": 3}),),
+    ),
+    llm_model_config=MODEL,
+    dataset_list=("k",),
+    retrieval_config={"topK": 3},
+    messages=[{"role": "user", "content": "x"}],
+    planning_mode=False,
+    task_plan=PLAN,
+    current_task_index=1,
+    task_results=[
+        TaskResult(step_id="find", status=StepStatus.FAILED, error="timeout: late", attempt=1),
+        TaskResult(step_id="find", status=StepStatus.COMPLETED, result={"id": 7}, attempt=2),
+    ],
+    reflection=ReflectionResult(analysis="a", goal_achieved=False, suggestions=("again",)),
+    need_replan=True,
+    max_task_iterations=9,
+    loop_count=1,
+    max_loops=2,
+    next_action="replan",
+    final_response="Done",
+    error="none really",
+    answer={"cost": 12.5, "ids": [1, 2]},
+    results={"find": {"id": 7, "none": None}},
+    attempts={"find": 2},
+    replan_history=[ReplanRecord(at=1.5, visit=3, decision=DECISION, before=PLAN, after=PLAN)],
+    trigger=Trigger(point=TriggerPoint.AFTER_STEP, reason="failed", step_id="find"),
+    last_decision=DECISION,
+    forced_decision=ReplanDecision(action=ReplanAction.ABORT, spent="replans"),
+    failures=[Failure(tool="book", arguments="0123", code="sold_out", permanent=True)],
+    guard={"abc": 1},
+    stopped_by="abort",
+    events=[
+        ContextChangeEvent(
+            type=ChangeType.TASK_FAILED, severity=Severity.WARNING, payload={"code": "x"}
+        )
+    ],
+    events_decided=1,
+    accepted=("find",),
+    visit=4,
+    executions=3,
+    tool_calls=5,
+    lm_calls=2,
+    lm_tokens=100,
+    parse_failures=1,
+    lm_requests={"k": 2},
+    lm_prompts={"p": 1},
+    submissions=6,
+    plans=2,
+    seed=11,
+    scenario_id="travel-1",
+    now=12.25,
+    initial={"a": 1},
+    world={"a": 2, "seen": {"x": True}},
+    belief={"a": 1},
+    calls=[
+        CallRecord(tool="book", arguments={"id": 7}, result="ok", finished=3.0),
+        CallRecord(
+            tool="book", arguments={"id": 8}, error=ToolError(code="c", message="m"), faulted=True
+        ),
+    ],
+    under_way=[
+        UnderWay(step_id="book", action_type="call_tool", attempt=1, submission=3, fault=FAULT)
+    ],
+    not_before={"find": 14.5},
+    fault_plan=FaultPlan(rate=0.1, kinds={FaultKind.TIMEOUT: 1, FaultKind.ERROR: 2}),
+    occurrences={"book:0123": 2},
+    standing={"book": FAULT},
+    delivered=[
+        DeliveredFault(fault=FAULT, tool="book", arguments="0123", truth={"sold": {"x": True}})
+    ],
+    world_events_done=("strike",),
+)
+
+
+def same_after_json(state: State) -> None:
+    plain = state.to_json()
+    text = json.dumps(plain, allow_nan=False)
+    for again in (State.model_validate(json.loads(text)), State.model_validate_json(text)):
+        assert again == state
+        assert again.digest == state.digest
+        assert again.to_json() == plain
+        for name in State.model_fields:  # an equal list is no vector
+            assert isinstance(getattr(again, name), PVector) == isinstance(
+                getattr(state, name), PVector
+            )
+
+
+def test_every_field_survives_json():
+    default = State()
+    unset = [n for n in State.model_fields if getattr(FULL, n) == getattr(default, n)]
+    assert unset == [], "give each field of a state a value here"
+    same_after_json(FULL)
+    same_after_json(default)
+
+
+@pytest.mark.parametrize("strategy", ["never", "retry_then_replan(1)"])
+def test_the_states_of_a_run_survive_json(strategy):
+    lab = Lab(generate("easy", 0), planner="search", strategy=strategy, fault_rate=0.4, seed=3)
+    run = autonomous.start(lab)
+    run.finish()
+    assert run.state.delivered
+    for state in run.states:
+        same_after_json(state)
+
+
+text = st.text(st.characters(exclude_categories=("Cs",)), max_size=6)
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+    | text,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(text, inner, max_size=3),
+    max_leaves=8,
+)  # fmt: skip
+documents = st.dictionaries(text, json_values, max_size=3)
+
+
+@given(
+    st.builds(
+        State,
+        world=documents,
+        belief=documents,
+        answer=json_values,
+        results=documents,
+        messages=st.lists(json_values, max_size=3),
+        now=st.floats(0, 1e9),
+        user_input=text,
+        task_results=st.lists(
+            st.builds(
+                TaskResult,
+                stepId=text,
+                status=st.sampled_from(StepStatus),
+                result=json_values,
+                error=st.none() | text,
+            ),
+            max_size=2,
+        ),
+    )
+)
+@settings(deadline=None, max_examples=30)
+def test_any_data_survives_json(state):
+    same_after_json(state)
+
+
+def test_the_seeds_keys():
+    """spec/autonomous.md, 'State keys', in the seeds' spelling."""
+    plain = FULL.to_json()
+    assert {
+        "taskPlan", "currentTaskIndex", "taskResults", "planningMode", "reflection", "needReplan",
+        "maxTaskIterations", "loopCount", "maxLoops", "nextAction", "finalResponse", "error",
+        "llmModelConfig", "userId", "sessionId",
+    } <= plain.keys()  # fmt: skip
+    assert {
+        "stepIndex", "stepId", "name", "description", "actionType", "targetResource", "parameters",
+        "dependencies", "importance", "skippable", "status", "result", "error", "expectation",
+        "enforced", "interruptionContext",
+    } == plain["taskPlan"]["steps"][0].keys()  # fmt: skip
+    default = State()
+    assert (default.max_task_iterations, default.max_loops, default.loop_count) == (20, 3, 0)
+
+
+def test_a_kept_history_grows_with_what_changes_and_not_with_what_is_there():
+    """With tuples, 3,000 kept states of up to 3,000 messages hold 36 MB of references."""
+    tracemalloc.start()
+    states = [State(world={"k": list(range(1000))})]
+    for i in range(3000):
+        last = states[-1]
+        states.append(last.replace(messages=last.messages.append(i), visit=i))
+    held = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert held < 20e6
+    assert [len(s.messages) for s in states[::1000]] == [0, 1000, 2000, 3000]
+    assert {id(s.world) for s in states} == {id(states[0].world)}
+
+
+def test_plain_maps_become_persistent():
+    state = State(results={"a": 1}, messages=("x",))
+    assert (state.results, state.messages) == (pmap({"a": 1}), pvector(["x"]))
+    assert state.replace(attempts={"a": 2}).attempts == pmap({"a": 2})
