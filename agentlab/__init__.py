@@ -8,7 +8,8 @@ Start here: ``load_suite`` gives scenarios, ``Lab`` holds everything a run works
 ``PlanningLoop`` keeps sessions of it. ``grid`` and ``Study`` compare arms, ``plots`` draws what
 came out. ``tool`` makes a tool of a function. Names of planners, strategies, workflows and
 environments are looked up in their registries; ``register_environment`` and ``check_environment``
-are for worlds of your own. Everything is imported when it is first used.
+are for worlds of your own. ``nodes``, ``planners``, ``strategies``, ``environments`` and ``plots``
+are namespaces. Everything is imported when it is first used.
 """
 
 from __future__ import annotations
@@ -16,7 +17,56 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from agentlab.version import __version__ as __version__
+
+_HOME = {
+    "AgentConfig": "state.config",
+    "AgentLabError": "errors",
+    "Arm": "study.grid",
+    "Budget": "minds.strategies.base",
+    "ContextChangeEvent": "state.events",
+    "Environment": "environments.base",
+    "FaultPlan": "environments.fault_plan",
+    "Goal": "environments.scenario",
+    "Inspector": "views.inspector.inspector",
+    "Lab": "lab.lab",
+    "LoopConfig": "workflows.sessions",
+    "Permissions": "tools.tool",
+    "PlanningLoop": "workflows.planning_loop",
+    "ReplanDecision": "state.decisions",
+    "Run": "runs.run",
+    "Scenario": "environments.scenario",
+    "State": "state.state",
+    "Strategy": "minds.strategies.base",
+    "Study": "study.study",
+    "Suite": "environments.suites",
+    "TargetedFault": "environments.fault_plan",
+    "TaskPlan": "plans.task_plan",
+    "TaskStep": "plans.task_plan",
+    "Workflow": "workflows.workflow",
+    "autonomous": "workflows.autonomous",
+    "cancel_token": "tools.cancel",
+    "check_environment": "environments.check",
+    "grid": "study.grid",
+    "load_suite": "environments.suites",
+    "node": "runs.graph",
+    "register_environment": "environments.named",
+    "resident": "workflows.resident",
+    "tool": "tools.tool",
+}
+_SPACES = {
+    "environments": "environments",
+    "nodes": "workflows.nodes",
+    "planners": "minds.planners",
+    "plots": "views.plots",
+    "report": "views.page.report",
+    "strategies": "minds.strategies",
+}
+
+__all__ = ["__version__", *sorted(_HOME), *sorted(_SPACES)]
+
 if TYPE_CHECKING:
+    from agentlab import environments as environments
     from agentlab.environments.base import Environment as Environment
     from agentlab.environments.check import check_environment as check_environment
     from agentlab.environments.fault_plan import FaultPlan as FaultPlan
@@ -28,6 +78,8 @@ if TYPE_CHECKING:
     from agentlab.environments.suites import load_suite as load_suite
     from agentlab.errors import AgentLabError as AgentLabError
     from agentlab.lab.lab import Lab as Lab
+    from agentlab.minds import planners as planners
+    from agentlab.minds import strategies as strategies
     from agentlab.minds.strategies.base import Budget as Budget
     from agentlab.minds.strategies.base import Strategy as Strategy
     from agentlab.plans.task_plan import TaskPlan as TaskPlan
@@ -47,65 +99,25 @@ if TYPE_CHECKING:
     from agentlab.views import plots as plots
     from agentlab.views.inspector.inspector import Inspector as Inspector
     from agentlab.views.page import report as report
+    from agentlab.workflows import nodes as nodes
     from agentlab.workflows.autonomous import autonomous as autonomous
     from agentlab.workflows.planning_loop import PlanningLoop as PlanningLoop
     from agentlab.workflows.resident import resident as resident
     from agentlab.workflows.sessions import LoopConfig as LoopConfig
     from agentlab.workflows.workflow import Workflow as Workflow
+else:  # a type checker that saw this would find no unknown name any more
 
+    def __getattr__(name: str) -> Any:
+        if name in _SPACES:
+            value = import_module(f"agentlab.{_SPACES[name]}")
+        elif name in _HOME:
+            value = getattr(import_module(f"agentlab.{_HOME[name]}"), name)
+        else:
+            from agentlab.errors import suggest
 
-__version__ = "0.1.0"
-
-_HOME = {
-    "AgentConfig": "state.config",
-    "AgentLabError": "errors",
-    "Budget": "minds.strategies.base",
-    "ContextChangeEvent": "state.events",
-    "Environment": "environments.base",
-    "FaultPlan": "environments.fault_plan",
-    "Goal": "environments.scenario",
-    "Inspector": "views.inspector.inspector",
-    "Lab": "lab.lab",
-    "Permissions": "tools.tool",
-    "LoopConfig": "workflows.sessions",
-    "PlanningLoop": "workflows.planning_loop",
-    "ReplanDecision": "state.decisions",
-    "Run": "runs.run",
-    "Scenario": "environments.scenario",
-    "State": "state.state",
-    "Strategy": "minds.strategies.base",
-    "Suite": "environments.suites",
-    "TaskPlan": "plans.task_plan",
-    "TaskStep": "plans.task_plan",
-    "TargetedFault": "environments.fault_plan",
-    "Workflow": "workflows.workflow",
-    "Arm": "study.grid",
-    "Study": "study.study",
-    "autonomous": "workflows.autonomous",
-    "cancel_token": "tools.cancel",
-    "check_environment": "environments.check",
-    "grid": "study.grid",
-    "load_suite": "environments.suites",
-    "node": "runs.graph",
-    "register_environment": "environments.named",
-    "resident": "workflows.resident",
-    "tool": "tools.tool",
-}
-_MODULES = ("plots", "report")
-
-__all__ = ["__version__", *sorted(_HOME), *_MODULES]
-
-
-def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        return import_module(f"agentlab.{name}")
-    if name not in _HOME:
-        from agentlab.errors import suggest
-
-        raise AttributeError(f"agentlab has no {name!r}; {suggest(name, __all__)}")
-    value = getattr(import_module(f"agentlab.{_HOME[name]}"), name)
-    globals()[name] = value
-    return value
+            raise AttributeError(f"agentlab has no {name!r}; {suggest(name, __all__)}")
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from functools import cache
-from importlib import import_module
-from types import ModuleType
+from typing import Any
 
+from agentlab.base.registry import load
 from agentlab.environments.base import Environment
-from agentlab.environments.suites import Suite
 from agentlab.errors import UnknownNameError
 
 _BUILT_IN = {
-    "chain": ("agentlab.environments.chain", "Chain"),
-    "travel": ("agentlab.environments.travel", "Travel"),
-    "workshop": ("agentlab.environments.workshop", "Workshop"),
-    "blocks": ("agentlab.environments.blocks", "Blocks"),
-    "blocksworld": ("agentlab.environments.blocks", "Blocksworld"),
+    "chain": "agentlab.environments.chain:Chain",
+    "travel": "agentlab.environments.travel:Travel",
+    "workshop": "agentlab.environments.workshop:Workshop",
+    "blocks": "agentlab.environments.blocks:Blocks",
+    "blocksworld": "agentlab.environments.blocks:Blocksworld",
 }
-_PROVIDERS = {"agentdojo": "agentlab.environments.adapters.agentdojo"}
+_PROVIDERS = {"agentdojo": "agentlab.environments.adapters.agentdojo:"}
 """Prefix of "prefix/part" names to the module that provides them, found by name as an entry point
 is: the module has ``environment(part)``, ``load_suite(part)`` and ``PARTS``."""
 _REGISTERED: dict[str, Environment] = {}
@@ -35,14 +34,13 @@ def registered() -> list[Environment]:
 
 @cache
 def _built_in(name: str) -> Environment:
-    module, attribute = _BUILT_IN[name]
-    made: Environment = getattr(import_module(module), attribute)()
+    made: Environment = load(_BUILT_IN[name])()
     return made
 
 
-def provider(prefix: str) -> ModuleType:
-    """Return the module that provides "prefix/part" environments and suites."""
-    return import_module(_PROVIDERS[prefix])
+def provided(prefix: str, attribute: str) -> Any:
+    """Return what the module that provides "prefix/part" environments and suites has."""
+    return load(_PROVIDERS[prefix] + attribute)
 
 
 def get_environment(name: str) -> Environment:
@@ -57,22 +55,8 @@ def get_environment(name: str) -> Environment:
         return _REGISTERED[name]
     prefix, _, part = name.partition("/")
     if part and prefix in _PROVIDERS:
-        made: Environment = provider(prefix).environment(part)
+        made: Environment = provided(prefix, "environment")(part)
         return made
     if name not in _BUILT_IN:
         raise UnknownNameError("environment", name, [*_BUILT_IN, *_REGISTERED])
     return _built_in(name)
-
-
-def provided_suite(name: str) -> Suite | None:
-    """Return the suite "prefix/part" of a provider, or None when no provider has that prefix."""
-    prefix, _, part = name.partition("/")
-    if not part or prefix not in _PROVIDERS:
-        return None
-    made: Suite = provider(prefix).load_suite(part)
-    return made
-
-
-def provided_names() -> list[str]:
-    """Return the suites that providers have, as "prefix/part"."""
-    return [f"{prefix}/{part}" for prefix in _PROVIDERS for part in provider(prefix).PARTS]

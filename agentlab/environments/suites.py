@@ -11,7 +11,7 @@ from typing import Any, overload
 from pydantic import ValidationError
 
 from agentlab.base.values import explain
-from agentlab.environments.named import get_environment, provided_names, provided_suite
+from agentlab.environments.named import _PROVIDERS, get_environment, provided
 from agentlab.environments.scenario import Scenario
 from agentlab.errors import AgentLabError, PlanParseError, ScenarioError, UnknownNameError
 from agentlab.plans.parsing import parse_plan
@@ -19,8 +19,9 @@ from agentlab.plans.parsing import parse_plan
 
 def folder() -> Path:
     """Return where the datasets lie: inside the installed package, or beside it in a checkout."""
-    inside = Path(__file__).parent / "_datasets"
-    return inside if inside.is_dir() else Path(__file__).parent.parent / "datasets"
+    package = Path(__file__).parents[1]
+    inside = package / "_datasets"
+    return inside if inside.is_dir() else package.parent / "datasets"
 
 
 def suite_names() -> list[str]:
@@ -51,6 +52,20 @@ def load_suite(name: str | Path) -> Suite:
     if name not in suite_names():
         raise UnknownNameError("suite", name, [*suite_names(), *provided_names()])
     return _shipped(name)
+
+
+def provided_suite(name: str) -> Suite | None:
+    """Return the suite "prefix/part" of a provider, or None when no provider has that prefix."""
+    prefix, _, part = name.partition("/")
+    if not part or prefix not in _PROVIDERS:
+        return None
+    made: Suite = provided(prefix, "load_suite")(part)
+    return made
+
+
+def provided_names() -> list[str]:
+    """Return the suites that providers have, as "prefix/part"."""
+    return [f"{prefix}/{part}" for prefix in _PROVIDERS for part in provided(prefix, "PARTS")]
 
 
 def check_scenario(scenario: Scenario) -> None:

@@ -151,8 +151,6 @@ def equipped(
             )
     if not config.mcp_servers and all(t.service_type != "mcp" for t in config.tools):
         return given
-    from agentlab.lab.agent import server_tools
-
     return ToolRegistry([*given.values(), *server_tools(config, listed)])
 
 

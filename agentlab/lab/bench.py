@@ -1,4 +1,4 @@
-"""What nodes, minds and actions may ask of a lab. ``agentlab.lab.lab.Lab`` is the one that ships."""
+"""What nodes, minds and actions may ask of a lab. ``lab.Lab`` is the one that ships."""
 
 from __future__ import annotations
 
@@ -6,24 +6,18 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol
 
-from agentlab.environments.scenario import Scenario
 from agentlab.state.config import AgentConfig
 from agentlab.state.state import State, UnderWay
 from agentlab.trace.journal import Address, Journal
 from agentlab.trace.recorder import Recorder
 
 if TYPE_CHECKING:
-    pass
-    from agentlab.environments.base import Environment
-    from agentlab.tools.calls import ToolError
-
-    pass
     from agentlab.base.values import Json
     from agentlab.lab.talk import Talk
     from agentlab.lm.model import Model
-    from agentlab.minds.base import Planner, Reflector, Responder
-    from agentlab.minds.strategies.base import Decider, Strategy
-    from agentlab.tools.tool import ToolRegistry
+    from agentlab.minds.base import Planner, Responder
+    from agentlab.minds.strategies.base import Strategy
+    from agentlab.tools.calls import ToolError
     from agentlab.trace.inbox import Inbox
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Sequence
@@ -31,25 +25,14 @@ from dataclasses import dataclass
 
 from agentlab.base.values import Json
 from agentlab.errors import suggest
+from agentlab.minds.base import Kit
 from agentlab.plans.task_plan import TaskStep
 from agentlab.tools.calls import ToolError
 from agentlab.tools.tool import Tool
 
 
-class Bench(Protocol):
+class Bench(Kit, Protocol):
     """The door to what is not a value: tools, minds, the recorder, the handler."""
-
-    @property
-    def scenario(self) -> Scenario | None:
-        """The task, where there is one."""
-
-    @property
-    def environment(self) -> Environment | None:
-        """The functions of the simulated world, where there is one."""
-
-    @property
-    def tools(self) -> ToolRegistry:
-        """Every tool by name."""
 
     @property
     def actions(self) -> Mapping[str, Action]:
@@ -62,14 +45,6 @@ class Bench(Protocol):
     @property
     def strategy(self) -> Strategy:
         """Who decides what to do with a plan that met trouble."""
-
-    @property
-    def decider(self) -> Decider | None:
-        """Who decides in place of a rule, where there is a language model to ask."""
-
-    @property
-    def reflector(self) -> Reflector:
-        """Who judges an execution."""
 
     @property
     def responder(self) -> Responder:
@@ -92,10 +67,6 @@ class Bench(Protocol):
 
     def sub_lab(self, agent_id: str, state: State, address: Address) -> Bench:
         """Return the lab of a sub-agent, called from this state at this address."""
-
-    @property
-    def workers(self) -> int:
-        """How many steps may be under way at once."""
 
     @property
     def recorder(self) -> Recorder:

@@ -20,7 +20,7 @@ from agentlab.environments.base import Environment, Evidence, Verdict
 from agentlab.environments.fault_plan import FaultPlan
 from agentlab.environments.named import get_environment
 from agentlab.environments.scenario import Scenario
-from agentlab.errors import ConfigError
+from agentlab.errors import ConfigError, suggest
 from agentlab.lab.actions.named import ACTIONS
 from agentlab.lab.agent import Agent
 from agentlab.lab.bench import Action, Executor
@@ -29,10 +29,11 @@ from agentlab.lab.named import _check_asked, _decider, _mind, _with_rate, connec
 from agentlab.lab.talk import Talk
 from agentlab.lab.tool_door import ToolDoor
 from agentlab.lm.model import Model
-from agentlab.minds.base import Planner, Reflector, Responder
+from agentlab.minds.base import Decider, Offer, Planner, Reflector, Responder
 from agentlab.minds.planners.named import get_planner
-from agentlab.minds.strategies.base import Decider, Strategy
+from agentlab.minds.strategies.base import Strategy
 from agentlab.minds.strategies.named import get_strategy
+from agentlab.plans.task_plan import TaskStep
 from agentlab.state.config import AgentConfig, AgentRegistry
 from agentlab.state.state import State
 from agentlab.tools.tool import Permissions, Tool, ToolRegistry
@@ -138,7 +139,7 @@ class Lab(ToolDoor):
             strategy = (config and config.strategy) or "reflect_on_total_failure"
         self.planner = get_planner(planner) if isinstance(planner, str) else planner
         if not isinstance(self.planner, Planner):
-            raise ConfigError(f"a planner needs a method plan(request, bench), got {planner!r}")
+            raise ConfigError(f"a planner needs a method plan(request, kit), got {planner!r}")
         self.strategy = get_strategy(strategy) if isinstance(strategy, str) else strategy
         self.seed = seed
         plan = faults if faults is not None else (scenario.faults if scenario else FaultPlan())
@@ -253,6 +254,18 @@ class Lab(ToolDoor):
     def tools(self) -> ToolRegistry:
         """Every tool by name: the world's, those given, and the agent's own."""
         return self.cast.tools
+
+    def offers(self) -> list[Offer]:
+        """Return everything that a step may be."""
+        return [(a.type, tool) for a in self.actions.values() for tool in a.offers(self)]
+
+    def problems(self, step: TaskStep) -> list[str]:
+        """Return why a step could not be carried out; empty: it could."""
+        action = self.actions.get(step.action_type)
+        if action is None:
+            near = suggest(step.action_type, list(self.actions))
+            return [f"unknown action type {step.action_type!r}; {near}"]
+        return action.check(step, self)
 
     def sub_lab(self, agent_id: str, state: State, address: Address) -> Lab:
         """Return the lab of a sub-agent, called from this state at this address.

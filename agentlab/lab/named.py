@@ -13,9 +13,9 @@ from agentlab.lab.bench import Executor
 from agentlab.lab.executor import SimulatedExecutor
 from agentlab.lab.threads import ThreadedExecutor
 from agentlab.lm.model import Model
-from agentlab.minds.base import Planner
+from agentlab.minds.base import Decider, Planner
 from agentlab.minds.rules import RuleReflector, TemplateResponder
-from agentlab.minds.strategies.base import Decider, Strategy
+from agentlab.minds.strategies.base import Strategy
 
 _EXAMPLE = "lm='openai/gpt-4o-mini'"
 

@@ -19,32 +19,3 @@ outermost: it tells a hook of every call and is what dspy is given.
 
 dspy is imported when the first model is used, not before.
 """
-
-from __future__ import annotations
-
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
-
-from agentlab.base.values import Json
-from agentlab.errors import ConfigError
-from agentlab.lm.door import Door, LMCall, lm_errors
-from agentlab.lm.engine import SUPPORTS, Engine, Wrapper, identify, notes
-from agentlab.lm.serde import load_dspy
-
-if TYPE_CHECKING:
-    from agentlab.lm.cursor import Cursor
-    from agentlab.lm.recording import Recording
-from agentlab.lm.model import Model
-
-__all__ = [
-    "SUPPORTS",
-    "Door",
-    "Engine",
-    "LMCall",
-    "Model",
-    "Wrapper",
-    "identify",
-    "lm_errors",
-    "notes",
-]

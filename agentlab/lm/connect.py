@@ -226,8 +226,6 @@ def _asked_as(model: Model, settings: ModelSettings | None) -> Model:
 def _replayed(
     name: str, settings: ModelSettings | None, recordings: Callable[[str], str | Path] | None
 ) -> Model:
-    from agentlab.lm.connect import recorded_model
-
     path, _, model = name.partition("#")
     if recordings is None and not path:
         raise ConfigError("'recorded' alone names no file; give 'recorded:PATH'")

@@ -1,6 +1,6 @@
 """Faults of a language model, put around any engine.
 
-A fault is drawn for each call as tool faults are (``agentlab.lab.faults``): the draw depends on (seed,
+A fault is drawn for each call as tool faults are (``lab/faults.py``): the draw depends on (seed,
 scenario, "lm", digest of the prompt, occurrence of that prompt in the run) and is compared with
 the rate, so two arms that ask the same meet the same fault, and the faults at a low rate are a
 subset of those at a higher one. Neither rate nor arm nor model nor its settings enter the key:

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from agentlab.base.values import Json
 from agentlab.errors import ConfigError
+from agentlab.lm.cursor import Cursor
 from agentlab.lm.door import Door, LMCall
 from agentlab.lm.engine import Engine
+from agentlab.lm.recorded import Recorded
+from agentlab.lm.recording import Recording
 from agentlab.lm.serde import load_dspy
-
-if TYPE_CHECKING:
-    from agentlab.lm.cursor import Cursor
-    from agentlab.lm.recording import Recording
 
 
 @dataclass(frozen=True)
@@ -63,7 +62,7 @@ class Model:
                 raise ConfigError(f"{self.name}: neither an engine nor a recording to ask")
             return self.engine
         settings = {**self.settings, "supports": list(self.supports)}
-        return self.recording.bind(self.name, cursor, self.engine, settings)
+        return Recorded(self.recording, self.name, cursor, self.engine, settings)
 
     def lm(
         self, *, cursor: Cursor | None = None, wrap: Callable[[Engine], Engine] | None = None,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from agentlab import errors
 from agentlab.base.values import Json
-from agentlab.errors import LMError, LMRejected, RecordingMiss
+from agentlab.errors import ConfigError, LMError, LMRejected, RecordingMiss
 from agentlab.lm.cursor import Cursor
 from agentlab.lm.engine import Engine, Wrapper, identify, notes
 from agentlab.lm.misses import explain_miss
@@ -32,19 +32,31 @@ class Recorded(Wrapper):
     ----------
     recording : Recording
     model : str
-    cursor : Cursor
-    inner : Engine or None
-    settings : dict
+        Named in messages.
+    cursor : Cursor, optional
+        The run's; None: a new one.
+    inner : Engine, optional
+        Who is asked; mode ``replay`` needs none.
+    settings : mapping, optional
+        Written beside each call, without secrets.
+
+    Raises
+    ------
+    ConfigError
+        The recording's mode asks an engine, and there is none.
     """
 
     inner: Engine | None  # type: ignore[assignment]
 
     def __init__(
-        self, recording: Recording, model: str, cursor: Cursor, inner: Engine | None,
-        settings: dict[str, Json],
+        self, recording: Recording, model: str, cursor: Cursor | None = None,
+        inner: Engine | None = None, settings: Mapping[str, Json] | None = None,
     ) -> None:  # fmt: skip
-        self.recording, self.model, self.cursor = recording, model, cursor
-        self.inner, self.settings = inner, settings
+        if inner is None and recording.mode != "replay":
+            raise ConfigError(f"mode {recording.mode!r} of {recording.path} needs an engine to ask")
+        self.recording, self.model = recording, model
+        self.cursor = Cursor() if cursor is None else cursor
+        self.inner, self.settings = inner, dict(settings or {})
 
     def __repr__(self) -> str:
         return f"Recorded({self.recording!r}, {self.inner!r})"

@@ -39,16 +39,13 @@ import os
 import threading
 import warnings
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, Literal, get_args
 
 from agentlab.base.values import Json, canonical
 from agentlab.errors import ConfigError, ReplayError, suggest
-from agentlab.lm.cursor import Cursor
-from agentlab.lm.engine import Engine
-from agentlab.lm.recorded import Recorded
 
 try:
     import fcntl
@@ -119,28 +116,6 @@ class Recording:
     def find(self, key: str, occurrence: int) -> Line | None:
         """Return the recorded call, or None."""
         return self._tape.get((key, occurrence))
-
-    def bind(
-        self, model: str, cursor: Cursor | None = None, inner: Engine | None = None,
-        settings: Mapping[str, Json] | None = None,
-    ) -> Recorded:  # fmt: skip
-        """Return the engine of one run.
-
-        Parameters
-        ----------
-        model : str
-            Named in messages.
-        cursor : Cursor, optional
-            The run's; None: a new one.
-        inner : Engine, optional
-            Who is asked; mode ``replay`` needs none.
-        settings : mapping, optional
-            Written beside each call, without secrets.
-        """
-        if inner is None and self.mode != "replay":
-            raise ConfigError(f"mode {self.mode!r} of {self.path} needs an engine to ask")
-        cursor = Cursor() if cursor is None else cursor
-        return Recorded(self, model, cursor, inner, dict(settings or {}))
 
     def refresh(self) -> None:
         """Read what other processes wrote meanwhile."""

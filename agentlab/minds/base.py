@@ -1,4 +1,9 @@
-"""The planner contract: a request in, a plan out."""
+"""The contracts of whatever decides, and what it may ask.
+
+A mind gets its request and a ``Kit``: what there is to work with, and no way to do any of it. The
+lab is such a kit. A planner makes plans, a decider decides what to do with one that met trouble, a
+reflector judges an execution, a responder writes what the user is told.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +13,54 @@ from typing import Any, Protocol, runtime_checkable
 
 from agentlab.base.registry import Registry
 from agentlab.base.values import Document, Json
-from agentlab.environments.scenario import Goal
-from agentlab.errors import suggest
-from agentlab.lab.bench import Bench
+from agentlab.environments.base import Environment
+from agentlab.environments.scenario import Goal, Scenario
 from agentlab.plans.parsing import parse_plan
 from agentlab.plans.task_plan import TaskPlan as TaskPlan
 from agentlab.plans.task_plan import TaskStep
-from agentlab.state.decisions import ReflectionResult
+from agentlab.state.decisions import ReflectionResult, ReplanDecision, Trigger
 from agentlab.state.events import ContextChangeEvent
 from agentlab.state.state import Failure, State
+from agentlab.tools.tool import Tool, ToolRegistry
 
 INITIAL, REMAINING, FULL = "initial", "remaining", "full"
+
+Offer = tuple[str, Tool]
+"""An action type with a target of it, as a tool."""
+
+
+class Kit(Protocol):
+    """What a mind may ask of a lab."""
+
+    @property
+    def scenario(self) -> Scenario | None:
+        """The task, where there is one."""
+
+    @property
+    def environment(self) -> Environment | None:
+        """The functions of the simulated world, where there is one."""
+
+    @property
+    def tools(self) -> ToolRegistry:
+        """Every tool by name."""
+
+    @property
+    def workers(self) -> int:
+        """How many steps may be under way at once."""
+
+    @property
+    def decider(self) -> Decider | None:
+        """Who decides in place of a rule, where there is a language model to ask."""
+
+    @property
+    def reflector(self) -> Reflector:
+        """Who judges an execution."""
+
+    def offers(self) -> list[Offer]:
+        """Return everything that a step may be."""
+
+    def problems(self, step: TaskStep) -> list[str]:
+        """Return why a step could not be carried out; empty: it could."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +130,7 @@ class PlanRequest:
 class Planner(Protocol):
     """Makes plans. Instances hold no state of a run."""
 
-    def plan(self, request: PlanRequest, bench: Bench) -> TaskPlan:
+    def plan(self, request: PlanRequest, kit: Kit) -> TaskPlan:
         """Return a plan for the request; on a replan, the new steps only.
 
         Raises
@@ -101,7 +143,7 @@ class Planner(Protocol):
 PLANNERS: Registry[Planner] = Registry("planner")
 
 
-def checked_plan(reply: Json, request: PlanRequest, bench: Bench) -> TaskPlan:
+def checked_plan(reply: Json, request: PlanRequest, kit: Kit) -> TaskPlan:
     """Parse a reply into a plan and hold it against what the lab can carry out.
 
     Raises
@@ -109,21 +151,13 @@ def checked_plan(reply: Json, request: PlanRequest, bench: Bench) -> TaskPlan:
     PlanParseError
         Lists every violation.
     """
-
-    def check(step: TaskStep) -> list[str]:
-        action = bench.actions.get(step.action_type)
-        if action is None:
-            near = suggest(step.action_type, list(bench.actions))
-            return [f"unknown action type {step.action_type!r}; {near}"]
-        return action.check(step, bench)
-
     return parse_plan(
         reply,
         plan_id=f"plan-{request.number}",
         taken=request.taken,
         known=frozenset(request.results),
         under_way=frozenset(s.step_id for s in request.under_way),
-        check=check,
+        check=kit.problems,
     )
 
 
@@ -141,15 +175,22 @@ def tool_step(
     }
 
 
+class Decider(Protocol):
+    """Decides what to do with a plan that met trouble."""
+
+    def decide(self, trigger: Trigger, state: State, kit: Kit) -> ReplanDecision | str:
+        """Return the decision, or why there is none."""
+
+
 class Reflector(Protocol):
     """Judges an execution."""
 
-    def reflect(self, state: State, bench: Bench) -> ReflectionResult:
+    def reflect(self, state: State, kit: Kit) -> ReflectionResult:
         """Return how it went, and whether another plan is worth making."""
 
 
 class Responder(Protocol):
     """Writes the final response."""
 
-    def respond(self, state: State, bench: Bench) -> str:
+    def respond(self, state: State, kit: Kit) -> str:
         """Return what the user is told."""

@@ -10,9 +10,9 @@ from __future__ import annotations
 from agentlab.base.schemas import object_schema
 from agentlab.base.values import Json
 from agentlab.errors import LMError, PlanEditError
-from agentlab.lab.bench import Bench
 from agentlab.lm.adapters import ParseError
 from agentlab.lm.door import lm_errors
+from agentlab.minds.base import Kit
 from agentlab.minds.programs import (
     REPORT,
     SITUATION,
@@ -47,14 +47,14 @@ class LMReflector:
         )  # fmt: skip
         self.program = DocumentProgram("reflection", schema, REFLECT, SITUATION)
 
-    def reflect(self, state: State, bench: Bench) -> ReflectionResult:
+    def reflect(self, state: State, kit: Kit) -> ReflectionResult:
         """Return how it went, and whether another plan is worth making."""
         found = asked_twice(
             self.program, "reflection", ReflectionResult.model_validate, **situation(state)
         )
         if isinstance(found, ReflectionResult):
             return found
-        ruled = RuleReflector().reflect(state, bench)
+        ruled = RuleReflector().reflect(state, kit)
         return ruled.replace(analysis=f"{ruled.analysis} (by rule, since {found})")
 
 
@@ -64,10 +64,10 @@ class LMResponder:
     def __init__(self) -> None:
         self.program = TextProgram(RESPOND, SITUATION)
 
-    def respond(self, state: State, bench: Bench) -> str:
+    def respond(self, state: State, kit: Kit) -> str:
         """Return what the user is told."""
         if state.error is not None:
-            return TemplateResponder().respond(state, bench)
+            return TemplateResponder().respond(state, kit)
         text, why = "", "the model replied nothing"
         try:
             with lm_errors():
@@ -79,7 +79,7 @@ class LMResponder:
         if text.strip():
             return text
         why = why.rstrip(".")
-        return f"{TemplateResponder().respond(state, bench)}\n(Written by template: {why}.)"
+        return f"{TemplateResponder().respond(state, kit)}\n(Written by template: {why}.)"
 
 
 ASKED = frozenset(
@@ -107,7 +107,7 @@ class LMDecider:
         )  # fmt: skip
         self.supervise = DocumentProgram("decision", loop, SUPERVISE, REPORT)
 
-    def decide(self, trigger: Trigger, state: State, bench: Bench) -> ReplanDecision | str:
+    def decide(self, trigger: Trigger, state: State, kit: Kit) -> ReplanDecision | str:
         """Return the model's decision, or why there is none."""
         if trigger.point in (TriggerPoint.EVENT, TriggerPoint.PHASE_END, TriggerPoint.STALL):
             return self._supervised(trigger, state)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agentlab.base.values import Json, canonical
-from agentlab.lab.bench import Bench
+from agentlab.minds.base import Kit
 from agentlab.plans.task_plan import StepStatus
 from agentlab.state.decisions import ReflectionResult
 from agentlab.state.state import State
@@ -21,7 +21,7 @@ class RuleReflector:
     Not when every failure is one that the tools call permanent and there is no other tool to try.
     """
 
-    def reflect(self, state: State, bench: Bench) -> ReflectionResult:
+    def reflect(self, state: State, kit: Kit) -> ReflectionResult:
         """Return the assessment and, on total failure, the wish for another plan."""
         number = counts(state)
         completed, failed = number[StepStatus.COMPLETED], number[StepStatus.FAILED]
@@ -33,7 +33,7 @@ class RuleReflector:
         plan = state.task_plan
         errors = [s.error for s in plan.steps if s.error] if plan is not None else []
         broken = sorted({f.tool for f in state.failures if f.permanent})
-        if broken and not set(bench.tools) - set(broken):
+        if broken and not set(kit.tools) - set(broken):
             return ReflectionResult(
                 analysis=f"{text}; every tool is permanently broken", goal_achieved=False
             )
@@ -61,7 +61,7 @@ REASONS = {
 class TemplateResponder:
     """States the answer, each step's result, what failed, and why it stopped."""
 
-    def respond(self, state: State, bench: Bench) -> str:
+    def respond(self, state: State, kit: Kit) -> str:
         """Return what the user is told."""
         plan = state.task_plan
         if state.error is not None and plan is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from agentlab.base.values import with_fields
 from agentlab.errors import ConfigError, PlanParseError, RunError
@@ -11,9 +11,6 @@ from agentlab.plans.task_plan import TaskPlan, ordered
 from agentlab.state.state import State
 from agentlab.trace.journal import NoJournal
 from agentlab.trace.recorder import Recorder
-
-if TYPE_CHECKING:
-    pass
 
 
 def _interrupted(state: State, lab: Lab) -> State:

@@ -18,11 +18,11 @@ from agentlab.base.values import Json
 from agentlab.errors import RunError, StoreError
 from agentlab.lab.lab import Lab
 from agentlab.minds.planners.fixed import Fixed
+from agentlab.runs.graph import Graph
 from agentlab.runs.run import Run
 from agentlab.state.config import AgentRegistry
 from agentlab.trace.compare import ReplayReport
 from agentlab.trace.store import Store
-from agentlab.workflows.workflow import Workflow
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Made:
 
 @contextmanager
 def keeping(
-    workflow: Workflow, lab: Lab, made: Made, task: str, out: str | Path, handler: object = None
+    workflow: Graph, lab: Lab, made: Made, task: str, out: str | Path, handler: object = None
 ) -> Iterator[Run]:
     """Open a run that is kept in a folder; nothing of it has run yet.
 
@@ -92,7 +92,7 @@ def keeping(
     with Store(out) as store:
         if "definition" in store.meta():
             raise StoreError(f"{out}: holds the results of a study; choose another folder")
-        run = workflow.start(lab, task, store=store, handler=handler)
+        run = Run.start(workflow, lab, task, store=store, handler=handler)
         key, written = _key(run.run_id), made.to_json()
         store.add_meta(**{key: written})
         try:

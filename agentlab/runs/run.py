@@ -10,16 +10,16 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from agentlab.base.registry import load
 from agentlab.base.values import is_json
 from agentlab.environments.base import Verdict
 from agentlab.errors import ReplayError, RunError, UnknownNameError
 from agentlab.lab.lab import Lab
 from agentlab.lab.talk import ask_again
 from agentlab.plans.task_plan import TaskPlan
-from agentlab.runs.graph import END
+from agentlab.runs.graph import END, Graph
 from agentlab.runs.visits import Lineage, Visit
 from agentlab.state.decisions import ReplanDecision
 from agentlab.state.events import ContextChangeEvent
@@ -33,7 +33,6 @@ from agentlab.trace.span import Span
 
 if TYPE_CHECKING:
     from agentlab.trace.store import Store
-    from agentlab.workflows.workflow import Workflow
 from agentlab.runs.editing import _edited, _interrupted
 
 
@@ -42,7 +41,7 @@ class Run:
 
     def __init__(
         self,
-        workflow: Workflow,
+        workflow: Graph,
         lab: Lab,
         states: list[State],
         visited: list[str],
@@ -79,7 +78,7 @@ class Run:
     @classmethod
     def start(
         cls,
-        workflow: Workflow,
+        workflow: Graph,
         lab: Lab,
         user_input: str | None = None,
         *,
@@ -125,7 +124,7 @@ class Run:
     @classmethod
     def resume(
         cls, store: Store | str, lab: Lab, run_id: str | None = None,
-        workflow: Workflow | None = None, handler: object | None = None,
+        workflow: Graph | None = None, handler: object | None = None,
     ) -> Run:  # fmt: skip
         """Go on with a durable run after its process ended, from its last checkpoint.
 
@@ -152,7 +151,7 @@ class Run:
         kept = store if isinstance(store, Store) else Store(store)
         found = kept.load_run(run_id)
         if workflow is None:
-            workflow = import_module("agentlab.workflows").get_workflow(found.workflow)
+            workflow = load("agentlab.workflows.named:get_workflow")(found.workflow)
         if handler is not None:
             lab = lab.bind(handler=handler)
         if workflow.strategy is not None and not lab.strategy_named:
@@ -573,8 +572,8 @@ class Run:
 
     def _repr_html_(self) -> str:
         """Show the run where widgets cannot: plan graph, steps, what happened, trace."""
-        return str(import_module("agentlab.views.page.html").run_html(self))
+        return str(load("agentlab.views.page.html:run_html")(self))
 
     def _repr_mimebundle_(self, **options: Any) -> Any:
         """Show the Inspector in a notebook; nothing more than the static form elsewhere."""
-        return import_module("agentlab.views.inspector").mimebundle(self)
+        return load("agentlab.views.inspector.bundle:mimebundle")(self)

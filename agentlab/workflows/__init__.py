@@ -1,8 +1,1 @@
-"""The workflows that ship, by name."""
-
-from __future__ import annotations
-
-from agentlab.errors import UnknownNameError
-from agentlab.workflows.autonomous import autonomous
-from agentlab.workflows.resident import resident
-from agentlab.workflows.workflow import Workflow
+"""Workflows: a graph with ways to start it, one page a workflow; sessions of the resident one."""

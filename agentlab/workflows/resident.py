@@ -20,11 +20,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from agentlab.lab.lab import Lab
-from agentlab.runs.graph import END
+from agentlab.runs.graph import END, Router
 from agentlab.state.state import EXECUTE_NEXT_TASK, REFLECT, REPLAN, State
 from agentlab.workflows.nodes import final_response, load_config
 from agentlab.workflows.nodes.resident import execute, monitor, plan, react, replan
-from agentlab.workflows.workflow import Router, Workflow
+from agentlab.workflows.workflow import Workflow
 
 
 def after_load_config(state: State) -> str:

@@ -13,6 +13,7 @@ from agentlab.lm.cursor import Cursor
 from agentlab.lm.door import lm_errors
 from agentlab.lm.endpoint import Retrying
 from agentlab.lm.faulty import Faulty, lm_fault, malformed, spoil
+from agentlab.lm.recorded import Recorded
 from agentlab.lm.recording import Recording
 from agentlab.lm.scripted import Scripted, scripted
 from agentlab.lm.serde import lm15, load_dspy, response_of, text_of, text_response
@@ -223,11 +224,11 @@ def test_targets_of_a_plan():
 def test_a_recording_advances_alike_with_and_without_faults(tmp_path):
     path = tmp_path / "calls.jsonl"
     recording = Recording(path, "record")
-    bound = recording.bind("m", None, Scripted(lambda r, n: f"reply {n}"))
+    bound = Recorded(recording, "m", None, Scripted(lambda r, n: f"reply {n}"))
     [bound.complete(request("p")) for _ in range(6)]
     recording.close()
-    clean = Recording(path).bind("m")
-    faulty = Faulty(Recording(path).bind("m"), 0.5, ONE[REFUSED], seed=1)
+    clean = Recorded(Recording(path), "m")
+    faulty = Faulty(Recorded(Recording(path), "m"), 0.5, ONE[REFUSED], seed=1)
     for _ in range(6):
         whole, met = clean.complete(request("p")), faulty.complete(request("p"))
         assert text_of(met) in (text_of(whole), "I'm sorry, but I can't help with that.")

@@ -26,6 +26,7 @@ from agentlab.lm.connect import connect, recorded_model
 from agentlab.lm.cursor import Cursor
 from agentlab.lm.engine import Notes, noting
 from agentlab.lm.misses import explain_miss
+from agentlab.lm.recorded import Recorded
 from agentlab.lm.recording import Recording
 from agentlab.lm.scripted import Reply, Scripted, say, scripted
 from agentlab.lm.serde import lm15, request_document, response_of, text_of
@@ -53,7 +54,7 @@ def counting():
 
 def record(path, *texts, mode="record", engine=None):
     recording = Recording(path, mode)
-    engine = recording.bind("scripted/model", None, engine or counting(), {"temperature": 0})
+    engine = Recorded(recording, "scripted/model", None, engine or counting(), {"temperature": 0})
     replies = [text_of(engine.complete(request(text))) for text in texts]
     return recording, replies
 
@@ -67,7 +68,7 @@ def test_the_same_request_gets_its_replies_in_order_in_every_run(path):
     recording.close()
     replay = Recording(path)
     for _ in range(2):  # two runs, two cursors
-        engine = replay.bind("scripted/model", Cursor())
+        engine = Recorded(replay, "scripted/model", Cursor())
         said = [text_of(engine.complete(request(t))) for t in ("a", "a", "b", "a")]
         assert said == ["reply 0", "reply 2", "reply 1", "reply 3"]
 
@@ -97,13 +98,13 @@ def test_another_request_is_a_miss(path, other):
     recording, _ = record(path, "a")
     recording.close()
     with pytest.raises(RecordingMiss):
-        Recording(path).bind("scripted/model").complete(other)
+        Recorded(Recording(path), "scripted/model").complete(other)
 
 
 def test_a_replay_asks_nobody(path):
     record(path, "a")[0].close()
     engine = counting()
-    replayed = Recording(path).bind("scripted/model", None, engine)
+    replayed = Recorded(Recording(path), "scripted/model", None, engine)
     current = Notes(request("a"))
     with noting(current):
         replayed.complete(current.request)
@@ -117,9 +118,9 @@ def test_a_replay_asks_nobody(path):
 def test_a_cursor_goes_on_from_its_counts(path):
     record(path, "a", "a")[0].close()
     cursor = Cursor()
-    Recording(path).bind("m", cursor).complete(request("a"))
+    Recorded(Recording(path), "m", cursor).complete(request("a"))
     fork = Cursor(cursor.counts)
-    assert text_of(Recording(path).bind("m", fork).complete(request("a"))) == "reply 1"
+    assert text_of(Recorded(Recording(path), "m", fork).complete(request("a"))) == "reply 1"
 
 
 def test_costs_are_kept(path):
@@ -141,19 +142,19 @@ def test_costs_are_kept(path):
 
 def test_a_stream_is_replayed_piece_by_piece(path):
     recording = Recording(path, "record")
-    engine = recording.bind("m", None, Scripted([say("hello, you", chunks=[1, 4, 5])]))
+    engine = Recorded(recording, "m", None, Scripted([say("hello, you", chunks=[1, 4, 5])]))
     first = list(engine.stream(request()))
     recording.close()
-    again = list(Recording(path).bind("m").stream(request()))
+    again = list(Recorded(Recording(path), "m").stream(request()))
     assert [e.delta.text for e in again if e.type == "delta"] == ["h", "ello", ", you"]
     assert again == first
-    whole = Recording(path).bind("m").complete(request())
+    whole = Recorded(Recording(path), "m").complete(request())
     assert whole == response_of(request(), first)
 
 
 def test_a_stream_nobody_reads_to_its_end_is_not_recorded(path):
     recording = Recording(path, "record")
-    stream = recording.bind("m", None, Scripted(["a b c"])).stream(request())
+    stream = Recorded(recording, "m", None, Scripted(["a b c"])).stream(request())
     next(stream)
     stream.close()
     assert len(recording) == 0
@@ -171,27 +172,27 @@ def test_tool_calls_survive(path):
             )  # fmt: skip
 
     recording = Recording(path, "record")
-    said = recording.bind("m", None, Tools([])).complete(request())
+    said = Recorded(recording, "m", None, Tools([])).complete(request())
     recording.close()
-    assert Recording(path).bind("m").complete(request()) == said
+    assert Recorded(Recording(path), "m").complete(request()) == said
 
 
 def test_a_rejected_request_is_rejected_again(path):
     recording = Recording(path, "replay_or_call")
     broken = Scripted([LMTooLong("too long by 7", status=400), LMUnavailable("down")])
-    engine = recording.bind("m", None, broken)
+    engine = Recorded(recording, "m", None, broken)
     with pytest.raises(LMTooLong):
         engine.complete(request("a"))
     with pytest.raises(LMUnavailable):
         engine.complete(request("b"))
     recording.close()
     with pytest.raises(LMTooLong, match="too long by 7") as caught:
-        Recording(path).bind("m").complete(request("a"))
+        Recorded(Recording(path), "m").complete(request("a"))
     assert caught.value.status == 400
     with pytest.raises(LMRejected):
-        list(Recording(path).bind("m").stream(request("a")))
+        list(Recorded(Recording(path), "m").stream(request("a")))
     with pytest.raises(RecordingMiss):  # a passing failure is not recorded
-        Recording(path).bind("m").complete(request("b"))
+        Recorded(Recording(path), "m").complete(request("b"))
 
 
 # ---- record, and replay_or_call ------------------------------------------------------------
@@ -201,7 +202,7 @@ def test_recording_again_replaces(path):
     record(path, "a", "b")[0].close()
     record(path, "a", engine=Scripted(["new"]))[0].close()
     assert len(Recording(path)) == 2
-    engine = Recording(path).bind("m")
+    engine = Recorded(Recording(path), "m")
     assert [text_of(engine.complete(request(t))) for t in "ab"] == ["new", "reply 1"]
 
 
@@ -229,7 +230,7 @@ def test_threads_that_ask_the_same_ask_once(path):
     said = []
 
     def run():
-        said.append(text_of(recording.bind("m", Cursor(), engine).complete(request("a"))))
+        said.append(text_of(Recorded(recording, "m", Cursor(), engine).complete(request("a"))))
 
     threads = [threading.Thread(target=run) for _ in range(8)]
     [t.start() for t in threads]
@@ -246,7 +247,7 @@ def test_threads_that_record_do_not_wait_for_each_other(path):
         return "x"
 
     recording, engine = Recording(path, "record"), Scripted(together)
-    binds = [recording.bind("m", Cursor(), engine) for _ in range(4)]
+    binds = [Recorded(recording, "m", Cursor(), engine) for _ in range(4)]
     threads = [threading.Thread(target=b.complete, args=(request("a"),)) for b in binds]
     [t.start() for t in threads]
     [t.join() for t in threads]
@@ -281,9 +282,9 @@ def test_lines_are_there_before_it_is_closed(path):
 def test_odd_texts_survive(path):
     odd = 'a\u2028b\x00"\\\n\r\t ünï ✓ \U0001f600'
     recording = Recording(path, "record")
-    recording.bind("m", None, Scripted([odd])).complete(request(odd))
+    Recorded(recording, "m", None, Scripted([odd])).complete(request(odd))
     recording.close()
-    assert text_of(Recording(path).bind("m").complete(request(odd))) == odd
+    assert text_of(Recorded(Recording(path), "m").complete(request(odd))) == odd
 
 
 def test_a_lone_surrogate_survives(path):
@@ -307,7 +308,7 @@ def test_a_torn_last_line_is_left_out_and_cut_off(path, cut):
     assert len(replay) == 2
     with pytest.warns(RuntimeWarning, match="torn by a crash"):
         again = Recording(path, "replay_or_call")
-    again.bind("m", None, Scripted(["four"])).complete(request("d"))  # it warned once
+    Recorded(again, "m", None, Scripted(["four"])).complete(request("d"))  # it warned once
     assert path.read_bytes()[:whole] == before[:whole]
     again.close()
     assert len(Recording(path)) == 3
@@ -355,11 +356,11 @@ def test_a_large_compressed_file(tmp_path):
         map(chr, random.Random(1).choices(range(33, 0xD000), k=150_000))
     )
     recording = Recording(path, "record")
-    engine = recording.bind("m", None, Scripted([noise, "short", noise[::-1]]))
+    engine = Recorded(recording, "m", None, Scripted([noise, "short", noise[::-1]]))
     for text in "abc":
         engine.complete(request(text))
     assert path.stat().st_size > 3 * 65536
-    replay = Recording(path).bind("m")
+    replay = Recorded(Recording(path), "m")
     assert [text_of(replay.complete(request(t))) for t in "abc"] == [noise, "short", noise[::-1]]
     recording.close()
     assert len(Recording(path)) == 3
@@ -408,7 +409,7 @@ def test_processes_write_one_file(path, mode):
 def test_it_crosses_processes(path):
     record(path, "a")[0].close()
     again = pickle.loads(pickle.dumps(Recording(path)))
-    assert text_of(again.bind("m").complete(request("a"))) == "reply 0"
+    assert text_of(Recorded(again, "m").complete(request("a"))) == "reply 0"
 
 
 def test_a_read_only_file_is_replayed(path):
@@ -416,7 +417,7 @@ def test_a_read_only_file_is_replayed(path):
     path.chmod(0o444)
     path.parent.chmod(0o555)
     try:
-        assert text_of(Recording(path).bind("m").complete(request("a"))) == "reply 0"
+        assert text_of(Recorded(Recording(path), "m").complete(request("a"))) == "reply 0"
     finally:
         path.parent.chmod(0o755)
 
@@ -427,7 +428,7 @@ def test_what_cannot_be(tmp_path):
     with pytest.raises(ReplayError, match="there is no recording"):
         Recording(tmp_path / "x.jsonl")
     with pytest.raises(ConfigError, match="needs an engine"):
-        Recording(tmp_path / "x.jsonl", "record").bind("m")
+        Recorded(Recording(tmp_path / "x.jsonl", "record"), "m")
 
 
 # ---- what a miss says ----------------------------------------------------------------------
@@ -438,7 +439,7 @@ def test_a_miss_shows_the_nearest_and_what_differs(tmp_path):
     prompt = "You are a planner.\n" + "Rule: be brief.\n" * 30 + "Make tea in {} minutes."
     record(path, prompt.format(5), "something else entirely")[0].close()
     with pytest.raises(RecordingMiss) as caught:
-        Recording(path).bind("m").complete(request(prompt.format(7), temperature=0.5))
+        Recorded(Recording(path), "m").complete(request(prompt.format(7), temperature=0.5))
     near = digest(request_document(request(prompt.format(5))))
     message = str(caught.value)
     assert f"The nearest is {near}; recorded (-) and asked (+) differ:" in message

@@ -349,8 +349,8 @@ def test_a_command_that_ends_leaves_no_worker_behind(tmp_path, how, processes, t
         "--processes", processes, "--threads", threads, "--out", str(out),
     ]  # fmt: skip
     process = subprocess.Popen(
-        [sys.executable, "-c", "from agentlab.views.cli.cli import main; main()", *words], text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+        [sys.executable, "-c", "from agentlab.views.cli.cli import main; main()", *words],
+        text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
     )  # fmt: skip
     for _ in range(6000):
         assert process.poll() is None, process.stderr.read()

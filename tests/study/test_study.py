@@ -186,7 +186,8 @@ def test_a_module_that_only_the_parent_finds_is_found_by_workers(tmp_path, monke
     """As in a notebook that puts ``src`` on its path after a first study has started workers."""
     study(tmp_path / "first", controls=False).run(processes=2)
     (tmp_path / "agentlab_test_planner.py").write_text(
-        "from agentlab.minds.planners.search import Search\nclass Mine(Search):\n    name = 'mine'\n"
+        "from agentlab.minds.planners.search import Search\n"
+        "class Mine(Search):\n    name = 'mine'\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     import agentlab_test_planner  # type: ignore[import-not-found]

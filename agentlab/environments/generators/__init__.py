@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import json
-from functools import lru_cache
 from pathlib import Path
 
-from agentlab.environments.named import get_environment, provided_names, provided_suite
 from agentlab.environments.scenario import Scenario
-from agentlab.environments.suites import Suite, folder, read_suite, write_suite
-from agentlab.errors import PlanParseError, ScenarioError, UnknownNameError
-from agentlab.plans.parsing import parse_plan
+from agentlab.environments.suites import Suite, write_suite
 
 QUICKSTART = {
     "chain": ("chain-easy-000", "chain-medium-000", "chain-medium-001", "chain-hard-000"),

@@ -7,12 +7,12 @@ around it. What it costs is charged here: calls, tokens, simulated time.
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Any
 
+from agentlab.base.registry import load
 from agentlab.base.schemas import object_schema
 from agentlab.base.values import canonical
-from agentlab.errors import RunError, suggest
+from agentlab.errors import suggest
 from agentlab.lab.bench import Action, Bench, StepOutcome, outcome_of, unknown_parameters
 from agentlab.lab.faults import advance
 from agentlab.plans.task_plan import ActionType, PlanStatus, TaskStep
@@ -22,7 +22,6 @@ from agentlab.tools.tool import Tool
 from agentlab.trace.journal import Address
 
 WORKFLOW = "autonomous"
-MAX_VISITS = 10_000
 SHOWN = 500
 """Characters of a response that failed, in the error of the step."""
 
@@ -87,7 +86,8 @@ class CallSubAgent(Action):
             input=text, now=state.now,
         ) as span:  # fmt: skip
             try:
-                last = _folded(lab.initial_state(text, **_carried(state)), lab)
+                workflow = load("agentlab.workflows.named:get_workflow")(WORKFLOW)
+                last = workflow(lab.initial_state(text, **_carried(state)), lab)
             finally:
                 lab.executor.close()
             span.output = {"final_response": last.final_response, "answer": last.answer}
@@ -104,17 +104,6 @@ def _barred(name: str, bench: Bench) -> str | None:
     if bench.strategy.budget.depth < 1:
         return f"sub-agents are nested too deep (at most {len(chain) - 2}): {told}"
     return None
-
-
-def _folded(state: State, lab: Bench) -> State:
-    workflow = import_module("agentlab.workflows").get_workflow(WORKFLOW)
-    name = workflow.entry
-    for _ in range(MAX_VISITS):
-        state = workflow.nodes[name](state, lab)
-        name = workflow.route(name, state)
-        if name not in workflow.nodes:
-            return state
-    raise RunError(f"the sub-agent did not finish in {MAX_VISITS} visits")
 
 
 def _carried(state: State) -> dict[str, Any]:

@@ -28,19 +28,16 @@ from agentlab.errors import (
     PlanViolation,
     suggest,
 )
-from agentlab.lab.bench import Bench
 from agentlab.lm.adapters import DocumentAdapter, signature, unfenced
 from agentlab.lm.door import lm_errors
 from agentlab.lm.model import Model
 from agentlab.lm.serde import load_dspy
-from agentlab.minds.base import PlanRequest, checked_plan
+from agentlab.minds.base import Kit, Offer, PlanRequest, checked_plan
 from agentlab.minds.planners.prompted import (
     TEXT,
-    Offer,
     Prompted,
     arguments_schema,
     known_text,
-    offers_of,
     situation_text,
     tool_line,
 )
@@ -325,7 +322,7 @@ class Contract(Prompted):
         super().__init__(program, max_steps=max_steps, max_depth=max_depth)
         PlanValidator((), max_steps, max_depth, min_steps=0)  # so that bad limits are told early
 
-    def plan(self, request: PlanRequest, bench: Bench) -> TaskPlan:
+    def plan(self, request: PlanRequest, kit: Kit) -> TaskPlan:
         """Ask the model for a contract and for its bindings; on a replan, for new steps only.
 
         Raises
@@ -339,7 +336,7 @@ class Contract(Prompted):
         """
         if not request.user_input.strip():
             raise PlanError("the task is blank: a contract needs an objective")
-        offers = offers_of(bench)
+        offers = kit.offers()
         actions = {_target(offer): (offer[0], offer[1].name) for offer in offers}
         asked = SpecRequest(objective=request.user_input, revision=request.number + 1)
         situation = f"{situation_text(request)}\nKnown of the world: {known_text(request)}"
@@ -353,7 +350,7 @@ class Contract(Prompted):
         except PlanValidationError as e:
             raise PlanParseError(list(map(str, e.violations)), reply=e.reply) from e
         try:
-            return checked_plan(reply, request, bench)
+            return checked_plan(reply, request, kit)
         except PlanParseError as e:
             raise PlanParseError(e.violations, reply=text) from e
 

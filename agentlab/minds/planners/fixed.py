@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from agentlab.base.values import Json
 from agentlab.errors import PlanError
-from agentlab.lab.bench import Bench
-from agentlab.minds.base import PlanRequest, checked_plan
+from agentlab.minds.base import Kit, PlanRequest, checked_plan
 from agentlab.plans.task_plan import TaskPlan
 
 
@@ -25,7 +24,7 @@ class Fixed:
             {"steps": r} if isinstance(r, (list, tuple)) else r for r in replies
         ]
 
-    def plan(self, request: PlanRequest, bench: Bench) -> TaskPlan:
+    def plan(self, request: PlanRequest, kit: Kit) -> TaskPlan:
         """Return the plan whose turn it is.
 
         Raises
@@ -35,4 +34,4 @@ class Fixed:
         """
         if request.number >= len(self.replies):
             raise PlanError(f"{len(self.replies)} plans were given and all have been used")
-        return checked_plan(self.replies[request.number], request, bench)
+        return checked_plan(self.replies[request.number], request, kit)

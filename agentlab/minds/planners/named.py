@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
 from agentlab.minds.base import PLANNERS, Planner
+
+import_module("agentlab.minds.planners.fixed")
+import_module("agentlab.minds.planners.reference")
+import_module("agentlab.minds.planners.search")
 
 
 @PLANNERS.register("structured")

@@ -9,10 +9,8 @@ from typing import Any
 
 from agentlab.base.values import Json, canonical
 from agentlab.errors import ConfigError
-from agentlab.lab.bench import Bench
 from agentlab.minds.base import FULL, INITIAL, PlanRequest
 from agentlab.plans.task_plan import StepStatus, TaskStep
-from agentlab.tools.tool import Tool
 
 MAX_ITEMS = 16
 TEXT = {"type": "string", "maxLength": 200}
@@ -20,14 +18,6 @@ TEXT = {"type": "string", "maxLength": 200}
 
 _PLACED = frozenset({"$ref", "$dynamicRef", "$id", "$schema", "$anchor", "$dynamicAnchor"})
 """Keywords that mean something only where the schema stood."""
-
-Offer = tuple[str, Tool]
-"""An action type with a target of it, as a tool."""
-
-
-def offers_of(bench: Bench) -> list[Offer]:
-    """Return everything that a step may be in this lab."""
-    return [(a.type, tool) for a in bench.actions.values() for tool in a.offers(bench)]
 
 
 def arguments_schema(parameters: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,8 +14,7 @@ from typing import Any
 from agentlab.base.randomness import generator
 from agentlab.environments.scenario import ReferencePlan, ReferenceStep, Scenario
 from agentlab.errors import PlanError
-from agentlab.lab.bench import Bench
-from agentlab.minds.base import PLANNERS, REMAINING, PlanRequest, checked_plan, tool_step
+from agentlab.minds.base import PLANNERS, REMAINING, Kit, PlanRequest, checked_plan, tool_step
 from agentlab.plans.parsing import fresh_id
 from agentlab.plans.references import references, rename
 from agentlab.plans.task_plan import TaskPlan, TaskStep
@@ -38,7 +37,7 @@ class Reference:
             raise ValueError(f"expected noise between 0 and 1, got {noise!r}")
         self.noise = noise
 
-    def plan(self, request: PlanRequest, bench: Bench) -> TaskPlan:
+    def plan(self, request: PlanRequest, kit: Kit) -> TaskPlan:
         """Return the gold plan, or what is left of it.
 
         Raises
@@ -46,7 +45,7 @@ class Reference:
         PlanError
             The scenario has no reference plan.
         """
-        scenario = bench.scenario
+        scenario = kit.scenario
         if scenario is None or scenario.reference is None:
             raise PlanError("planner 'reference' needs a scenario with a reference plan")
         gold = scenario.reference
@@ -57,8 +56,8 @@ class Reference:
         steps = [s for s in gold.steps if s.step_id not in done]
         if self.noise:
             rng = generator(request.seed, scenario.id, "noise", request.number)
-            steps = _spoil(steps, self.noise, rng, scenario, bench)
-        return checked_plan(_reply(steps, gold, request, done), request, bench)
+            steps = _spoil(steps, self.noise, rng, scenario, kit)
+        return checked_plan(_reply(steps, gold, request, done), request, kit)
 
 
 def _standing(gold: ReferencePlan, stays: Iterable[TaskStep]) -> dict[str, str]:
@@ -100,7 +99,7 @@ def _reply(
 
 
 def _spoil(
-    steps: list[ReferenceStep], noise: float, rng: Random, scenario: Scenario, bench: Bench
+    steps: list[ReferenceStep], noise: float, rng: Random, scenario: Scenario, kit: Kit
 ) -> list[ReferenceStep]:
     spoilt: list[ReferenceStep] = []
     rest = list(steps)
@@ -115,19 +114,19 @@ def _spoil(
         elif kind == "insert":
             spoilt += [step, step.replace(step_id=f"{step.step_id}_again")]
         elif kind == "wrong_target":
-            others = sorted(set(bench.tools) - {step.tool})
-            spoilt.append(_wrong_target(step, rng.choice(others), bench) if others else step)
+            others = sorted(set(kit.tools) - {step.tool})
+            spoilt.append(_wrong_target(step, rng.choice(others), kit) if others else step)
         elif kind == "wrong_argument" and step.arguments:
             spoilt.append(_wrong_argument(step, rng))
     return _repaired(spoilt, steps)
 
 
-def _wrong_target(step: ReferenceStep, tool: str, bench: Bench) -> ReferenceStep:
+def _wrong_target(step: ReferenceStep, tool: str, kit: Kit) -> ReferenceStep:
     """Send a step to another tool, without the arguments that this one does not know.
 
     Planning would refuse unknown arguments; missing ones fail the step when it runs.
     """
-    schema = bench.tools[tool].parameters
+    schema = kit.tools[tool].parameters
     arguments = step.arguments
     if schema.get("additionalProperties") is False:
         arguments = {k: v for k, v in arguments.items() if k in schema.get("properties", {})}

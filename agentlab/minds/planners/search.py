@@ -30,8 +30,7 @@ from agentlab.environments.base import Begun, Call, Environment
 from agentlab.environments.fault_plan import INFRASTRUCTURE
 from agentlab.environments.scenario import Goal
 from agentlab.errors import PlanError
-from agentlab.lab.bench import Bench
-from agentlab.minds.base import PLANNERS, PlanRequest, checked_plan, tool_step
+from agentlab.minds.base import PLANNERS, Kit, PlanRequest, checked_plan, tool_step
 from agentlab.minds.planners.ordering import deordered, direct
 from agentlab.plans.parsing import fresh_id
 from agentlab.plans.references import Reference
@@ -145,7 +144,7 @@ class Search:
             raise ValueError("expected patience and expansions of at least 1")
         self.privileged, self.patience, self.expansions = privileged, patience, expansions
 
-    def plan(self, request: PlanRequest, bench: Bench) -> TaskPlan:
+    def plan(self, request: PlanRequest, kit: Kit) -> TaskPlan:
         """Return the quickest plan from where the belief stands.
 
         Raises
@@ -153,7 +152,7 @@ class Search:
         PlanError
             There is none, or the lab has no simulated world to search.
         """
-        environment = bench.environment
+        environment = kit.environment
         if environment is None:
             raise PlanError("planner 'search' needs a scenario with a simulated world")
         start = request.belief if request.world is None else request.world
@@ -163,10 +162,10 @@ class Search:
             if found is not None:
                 path = [*begun.values(), *found]
                 before = [set(range(j)) for j in range(len(path))]
-                if bench.workers > 1:
+                if kit.workers > 1:
                     before = deordered(environment, start, path)
                 reply = _reply(path, before, list(begun), request, environment)
-                return checked_plan(reply, request, bench)
+                return checked_plan(reply, request, kit)
         raise PlanError("no plan reaches the goal from what is known")
 
 

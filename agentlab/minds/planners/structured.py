@@ -18,18 +18,15 @@ from typing import Any
 from agentlab.base.schemas import object_schema
 from agentlab.base.values import canonical
 from agentlab.errors import PlanParseError
-from agentlab.lab.bench import Bench
 from agentlab.lm.adapters import DocumentAdapter, ParseError, parse_problem, signature
 from agentlab.lm.door import lm_errors
 from agentlab.lm.serde import load_dspy
-from agentlab.minds.base import PlanRequest, checked_plan
+from agentlab.minds.base import Kit, Offer, PlanRequest, checked_plan
 from agentlab.minds.planners.prompted import (
     TEXT,
-    Offer,
     Prompted,
     arguments_schema,
     known_text,
-    offers_of,
     situation_text,
     tool_line,
 )
@@ -118,7 +115,7 @@ class Structured(Prompted):
         super().__init__(program)
         self._schema_of: tuple[Any, dict[str, Any]] = (None, {})
 
-    def plan(self, request: PlanRequest, bench: Bench) -> TaskPlan:
+    def plan(self, request: PlanRequest, kit: Kit) -> TaskPlan:
         """Ask the model for a plan.
 
         Raises
@@ -128,8 +125,8 @@ class Structured(Prompted):
         LMError
             No reply came.
         """
-        offers = offers_of(bench)
-        schema = self._schema(bench, offers)
+        offers = kit.offers()
+        schema = self._schema(kit, offers)
         try:
             with lm_errors():
                 reply = self.program(
@@ -142,16 +139,16 @@ class Structured(Prompted):
         except ParseError as e:
             raise PlanParseError([parse_problem(e)]) from e
         try:
-            return checked_plan(_completed(reply), request, bench)
+            return checked_plan(_completed(reply), request, kit)
         except PlanParseError as e:
             raise PlanParseError(e.violations, reply=canonical(reply)) from e
 
-    def _schema(self, bench: Bench, offers: Sequence[Offer]) -> dict[str, Any]:
+    def _schema(self, kit: Kit, offers: Sequence[Offer]) -> dict[str, Any]:
         tools, schema = self._schema_of
-        if tools is not bench.tools:
+        if tools is not kit.tools:
             called = {tool.name: tool for kind, tool in offers if kind == CALL_TOOL}
             schema = plan_schema(called, others=[o for o in offers if o[0] != CALL_TOOL])
-            self._schema_of = (bench.tools, schema)
+            self._schema_of = (kit.tools, schema)
         return schema
 
 

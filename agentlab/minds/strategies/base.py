@@ -11,10 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from agentlab.base.registry import Registry
-from agentlab.lab.bench import Bench
+from agentlab.minds.base import Kit
 from agentlab.state.decisions import (
     REPLANS,
     ReflectionResult,
@@ -28,15 +27,8 @@ from agentlab.state.state import State
 TriggerRule = Callable[[TriggerPoint, State, "str | None"], "str | None"]
 """(point, state, step id) -> why a decision is wanted, or None."""
 
-Scope = Callable[[Trigger, State, Bench], "ReplanDecision | None"]
-"""(trigger, state, bench) -> what to do, or None when there is nothing (more) to offer."""
-
-
-class Decider(Protocol):
-    """Decides what to do with a plan that met trouble."""
-
-    def decide(self, trigger: Trigger, state: State, bench: Bench) -> ReplanDecision | str:
-        """Return the decision, or why there is none."""
+Scope = Callable[[Trigger, State, Kit], "ReplanDecision | None"]
+"""(trigger, state, kit) -> what to do, or None when there is nothing (more) to offer."""
 
 
 @dataclass(frozen=True)
@@ -121,9 +113,9 @@ class Strategy:
         reason = self.trigger(point, state, step_id)
         return None if reason is None else Trigger(point=point, reason=reason, step_id=step_id)
 
-    def decide(self, trigger: Trigger, state: State, bench: Bench) -> ReplanDecision:
+    def decide(self, trigger: Trigger, state: State, kit: Kit) -> ReplanDecision:
         """Decide, within the budget."""
-        decision = self.scope(trigger, state, bench)
+        decision = self.scope(trigger, state, kit)
         if decision is None:
             return self._spent(trigger, "retries")
         spent = None

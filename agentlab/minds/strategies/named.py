@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
 from agentlab.minds.strategies.base import STRATEGIES, Strategy
+
+import_module("agentlab.minds.strategies.presets")
 
 
 def get_strategy(text: str) -> Strategy:

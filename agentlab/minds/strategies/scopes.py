@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agentlab.environments.fault_plan import Persistence
-from agentlab.lab.bench import Bench
+from agentlab.minds.base import Kit
 from agentlab.minds.strategies.base import Scope
 from agentlab.minds.strategies.triggers import told
 from agentlab.plans.task_plan import StepStatus
@@ -30,7 +30,7 @@ def step(k: int, wait: float = 0.0) -> Scope:
     if wait < 0:
         raise ValueError(f"expected a wait of at least 0 seconds, got {wait!r}")
 
-    def scope(trigger: Trigger, state: State, bench: Bench) -> ReplanDecision | None:
+    def scope(trigger: Trigger, state: State, kit: Kit) -> ReplanDecision | None:
         attempts = state.attempts.get(trigger.step_id, 0) if trigger.step_id else 0
         last = state.task_results[-1] if state.task_results else None
         ran = last is not None and last.step_id == trigger.step_id and last.attempt > 0
@@ -53,21 +53,21 @@ def _permanent(state: State, step_id: str | None) -> bool:
     )
 
 
-def rest(trigger: Trigger, state: State, bench: Bench) -> ReplanDecision | None:
+def rest(trigger: Trigger, state: State, kit: Kit) -> ReplanDecision | None:
     """Plan anew what remains."""
     return ReplanDecision(
         action=ReplanAction.REPLAN_REMAINING, step_id=trigger.step_id, reasoning=trigger.reason
     )
 
 
-def whole(trigger: Trigger, state: State, bench: Bench) -> ReplanDecision | None:
+def whole(trigger: Trigger, state: State, kit: Kit) -> ReplanDecision | None:
     """Plan anew from where the world stands."""
     return ReplanDecision(
         action=ReplanAction.REPLAN_FULL, step_id=trigger.step_id, reasoning=trigger.reason
     )
 
 
-def nothing(trigger: Trigger, state: State, bench: Bench) -> ReplanDecision | None:
+def nothing(trigger: Trigger, state: State, kit: Kit) -> ReplanDecision | None:
     """Do nothing."""
     return ReplanDecision(action=ReplanAction.CONTINUE, reasoning=trigger.reason)
 
@@ -75,9 +75,9 @@ def nothing(trigger: Trigger, state: State, bench: Bench) -> ReplanDecision | No
 def first(*scopes: Scope) -> Scope:
     """Take the first scope that has something to offer: an escalation ladder."""
 
-    def scope(trigger: Trigger, state: State, bench: Bench) -> ReplanDecision | None:
+    def scope(trigger: Trigger, state: State, kit: Kit) -> ReplanDecision | None:
         for one in scopes:
-            decision = one(trigger, state, bench)
+            decision = one(trigger, state, kit)
             if decision is not None:
                 return decision
         return None
@@ -85,9 +85,9 @@ def first(*scopes: Scope) -> Scope:
     return scope
 
 
-def reflect(trigger: Trigger, state: State, bench: Bench) -> ReplanDecision | None:
+def reflect(trigger: Trigger, state: State, kit: Kit) -> ReplanDecision | None:
     """Ask the reflector; plan anew when it says so."""
-    reflection = bench.reflector.reflect(state, bench)
+    reflection = kit.reflector.reflect(state, kit)
     if not reflection.need_replan:
         return ReplanDecision(
             action=ReplanAction.CONTINUE, reasoning=reflection.analysis, reflection=reflection
@@ -100,14 +100,14 @@ def reflect(trigger: Trigger, state: State, bench: Bench) -> ReplanDecision | No
     )
 
 
-def ask(trigger: Trigger, state: State, bench: Bench) -> ReplanDecision | None:
+def ask(trigger: Trigger, state: State, kit: Kit) -> ReplanDecision | None:
     """Ask the decider; plan the rest anew where it gives no decision, and say why it gave none.
 
     It may not retry a step that would fail the same way: that is no decision either.
     """
-    found = "there is no decider" if bench.decider is None else None
-    if bench.decider is not None:
-        told = bench.decider.decide(trigger, state, bench)
+    found = "there is no decider" if kit.decider is None else None
+    if kit.decider is not None:
+        told = kit.decider.decide(trigger, state, kit)
         if isinstance(told, str):
             found = told
         elif told.action is ReplanAction.RETRY and told.step_id is None:
@@ -133,7 +133,7 @@ def supervise(by_model: bool) -> Scope:
         Ask the language model; the rule decides where it gives no decision, and says so.
     """
 
-    def scope(trigger: Trigger, state: State, bench: Bench) -> ReplanDecision | None:
+    def scope(trigger: Trigger, state: State, kit: Kit) -> ReplanDecision | None:
         fresh = state.fresh_events
         critical = any(e.severity is Severity.CRITICAL for e in fresh)
         if critical and state.loop_count >= state.max_loops:
@@ -143,7 +143,7 @@ def supervise(by_model: bool) -> Scope:
             )  # fmt: skip
         note = ""
         if by_model:
-            found = None if bench.decider is None else bench.decider.decide(trigger, state, bench)
+            found = None if kit.decider is None else kit.decider.decide(trigger, state, kit)
             if isinstance(found, ReplanDecision):
                 return found
             note = f" (by rule, since {found or 'there is no decider'})"
@@ -157,7 +157,7 @@ def supervise(by_model: bool) -> Scope:
     return scope
 
 
-def informed(trigger: Trigger, state: State, bench: Bench) -> ReplanDecision | None:
+def informed(trigger: Trigger, state: State, kit: Kit) -> ReplanDecision | None:
     """Repair with knowledge of the fault: correct the belief, then retry or plan the rest anew.
 
     A step struck by a passing fault that did not take effect is tried again; a result that was

@@ -8,7 +8,7 @@ spec keeps the rules is ``PlanValidator``'s to say, how it is written ``PlanCode
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from agentlab.base.schemas import schema_problem
 from agentlab.base.values import Document, Json, Value, canonical
@@ -16,7 +16,6 @@ from agentlab.errors import ConfigError
 from agentlab.plans.graph import PlanDiff, compared
 
 if TYPE_CHECKING:
-    from agentlab.state.config import AgentConfig, SubAgent
     from agentlab.tools.tool import Tool
 
 
@@ -63,6 +62,22 @@ class PlanSpec(Value):
     steps: tuple[PlanStep, ...]
 
 
+class Described(Protocol):
+    """An agent, as far as a capability tells of it."""
+
+    @property
+    def id(self) -> str:
+        """What it is called by."""
+
+    @property
+    def name(self) -> str:
+        """What people call it."""
+
+    @property
+    def description(self) -> str:
+        """What it can do."""
+
+
 class PlanCapability(Value):
     """What a plan may use: its name, and what goes in and comes out. It holds no callback."""
 
@@ -84,7 +99,7 @@ class PlanCapability(Value):
 
     @classmethod
     def agent(
-        cls, agent: AgentConfig | SubAgent, input_schema: dict[str, Any],
+        cls, agent: Described, input_schema: dict[str, Any],
         output_schema: dict[str, Any],
     ) -> PlanCapability:  # fmt: skip
         """Describe an agent by its id and description.

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from agentlab import __version__
 from agentlab.errors import AgentLabError, StudyError
+from agentlab.version import __version__
 from agentlab.views.cli.run_command import resume, run
 
 if TYPE_CHECKING:

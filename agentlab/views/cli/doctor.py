@@ -10,11 +10,11 @@ from collections import Counter
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agentlab import __version__
-from agentlab.environments import suites as datasets
-from agentlab.environments.named import provided_names
+from agentlab.environments import suites
+from agentlab.version import __version__
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -36,7 +36,7 @@ Check = tuple[str, str, str]
 
 def checks() -> Iterator[Check]:
     """Yield what was checked, one after the other."""
-    yield "agentlab", "ok", f"{__version__} in {datasets.__file__.rsplit(os.sep, 1)[0]}"
+    yield "agentlab", "ok", f"{__version__} in {Path(__file__).parents[2]}"
     yield "python", *_python()
     for name in PACKAGES:
         yield name, *_package(name)
@@ -83,11 +83,11 @@ def _datasets() -> tuple[str, str]:
     from agentlab.errors import AgentLabError
 
     try:
-        found = {name: len(datasets.load_suite(name)) for name in datasets.suite_names()}
+        found = {name: len(suites.load_suite(name)) for name in suites.suite_names()}
     except AgentLabError as e:
         return "broken", str(e)
     if not found:
-        return "broken", f"no suite in {datasets.folder()}"
+        return "broken", f"no suite in {suites.folder()}"
     return "ok", ", ".join(f"{name} ({n})" for name, n in found.items())
 
 
@@ -98,7 +98,7 @@ def _self_test() -> tuple[str, str]:
 
     start = time.perf_counter()
     try:
-        lab = Lab(datasets.load_suite("chain")[0], planner="search", strategy="never", seed=0)
+        lab = Lab(suites.load_suite("chain")[0], planner="search", strategy="never", seed=0)
         run = get_workflow("autonomous").start(lab)
         run.finish()
         verdict = run.verdict
@@ -115,14 +115,14 @@ def suites_table() -> Table:
     from agentlab.views.cli.terminal import line, table
 
     made = table("suite", ("scenarios", "right"), "environment", "difficulty")
-    for name in datasets.suite_names():
-        suite = datasets.load_suite(name)
+    for name in suites.suite_names():
+        suite = suites.load_suite(name)
         worlds = ", ".join(dict.fromkeys(s.environment for s in suite))
         count = Counter(s.difficulty for s in suite)
         difficulties = ", ".join(f"{n} {d}" for d, n in count.items())
         made.add_row(line(name), str(len(suite)), line(worlds), line(difficulties))
     there = find_spec("agentdojo") is not None
-    for name in provided_names():
+    for name in suites.provided_names():
         how = "external" if there else "external: pip install 'agentlab-sandbox[agentdojo]'"
         made.add_row(name, "", name, how)
     return made

@@ -66,7 +66,7 @@ class Inspector(anywidget.AnyWidget):
     """
 
     _esm = HERE / "inspector.js"
-    _css = HERE / "agentlab.css"
+    _css = HERE.parent / "page" / "agentlab.css"
     view = traitlets.Dict().tag(sync=True)
 
     def __init__(self, run: Run) -> None:

@@ -1,6 +1,6 @@
 """Drawings without a plotting library: a plan as SVG, and its steps along simulated time.
 
-Colours of the status come from ``agentlab.views.plots``, so a plan looks the same everywhere; the style
+Colours of the status come from ``views/plots.py``, so a plan looks the same everywhere; the style
 sheet lays them over the notebook's own background, light or dark. A mark, the line's style and a
 word say the same a second time.
 """

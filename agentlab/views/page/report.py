@@ -16,13 +16,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agentlab import __version__
 from agentlab.study.compare import ALPHA, FACTORS
 from agentlab.study.definition import command
 from agentlab.study.leaderboard import estimates, leaderboard
 from agentlab.study.metrics import few_faults
 from agentlab.study.study import Study
 from agentlab.trace.store import Store
+from agentlab.version import __version__
 from agentlab.views import plots
 from agentlab.views.cli.terminal import counted
 from agentlab.views.page.markup import Child, Html, pairs, tag

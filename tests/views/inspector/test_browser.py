@@ -68,7 +68,7 @@ run
 SLOW = """
 import time
 import agentlab as al
-from agentlab.planners.fixed import Fixed
+from agentlab.minds.planners.fixed import Fixed
 
 @al.tool(effect="read")
 def wait(n: int) -> int:
@@ -86,7 +86,7 @@ run
 HOSTILE = """
 import agentlab as al
 from agentlab.errors import ToolFailure
-from agentlab.planners.fixed import Fixed
+from agentlab.minds.planners.fixed import Fixed
 evil = "</style><img src=x onerror='window.evil=1'><script>window.evil=1</script>"
 
 @al.tool(effect="read")
