@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import types
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -39,13 +40,19 @@ NAMES = [
     "autonomous",
     "cancel_token",
     "check_environment",
+    "environments",
     "grid",
+    "lm",
     "load_suite",
     "node",
+    "nodes",
+    "planners",
+    "plans",
     "plots",
     "register_environment",
     "report",
     "resident",
+    "strategies",
     "tool",
 ]
 
@@ -61,9 +68,7 @@ def test_each_name_resolves(name):
     value = getattr(agentlab, name)
     assert value is not None
     assert getattr(agentlab, name) is value
-    if isinstance(value, types.ModuleType):
-        assert value.__name__ == f"agentlab.{name}"
-    elif isinstance(value, type | types.FunctionType):
+    if not isinstance(value, types.ModuleType) and isinstance(value, type | types.FunctionType):
         assert value.__name__ == name
         assert value.__doc__
 
@@ -74,17 +79,28 @@ def test_type_checkers_see_the_same_names():
     block = next(
         n for n in tree.body if isinstance(n, ast.If) and ast.unparse(n.test) == "TYPE_CHECKING"
     )
-    seen = {a.asname: f"{n.module}.{a.name}" for n in block.body for a in n.names}
-    lazy = {name: f"agentlab.{home}.{name}" for name, home in agentlab._HOME.items()}
-    lazy |= {name: f"agentlab.{name}" for name in agentlab._MODULES}
-    assert seen == lazy
-
-
-def test_a_name_comes_from_where_it_is_defined():
-    for name, home in agentlab._HOME.items():
+    seen = {a.asname: (f"{n.module}.{a.name}", a.name) for n in block.body for a in n.names}
+    assert set(seen) == set(agentlab.__all__)
+    for name, (full, _) in seen.items():
+        home, _, attribute = full.rpartition(".")
         value = getattr(agentlab, name)
-        if isinstance(value, type | types.FunctionType):
-            assert value.__module__ in (f"agentlab.{home}", f"agentlab.{home}.base"), name
+        if isinstance(value, types.ModuleType):
+            assert value.__name__ == full
+        else:
+            assert getattr(import_module(home), attribute) is value
+
+
+SPACES = ("environments", "lm", "nodes", "planners", "plans", "plots", "strategies")
+
+
+@pytest.mark.parametrize("name", SPACES)
+def test_a_namespace_shows_its_names_and_no_internals(name):
+    space = getattr(agentlab, name)
+    assert {n for n in dir(space) if not n.startswith("_")} == set(space.__all__)
+    for inner in space.__all__:
+        assert getattr(space, inner) is not None
+    with pytest.raises(AttributeError):
+        getattr(space, "nothing")  # noqa: B009
 
 
 def test_an_unknown_name_names_the_nearest():

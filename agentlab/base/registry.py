@@ -9,18 +9,11 @@ from __future__ import annotations
 import ast
 import inspect
 from collections.abc import Callable, Iterator, Mapping
-from importlib import import_module
 from typing import Any, Generic, TypeVar
 
 from agentlab.errors import ConfigError, UnknownNameError, suggest
 
 T = TypeVar("T")
-
-
-def load(spec: str) -> Any:
-    """Return what ``"module:attribute"`` names, importing the module."""
-    module, _, attribute = spec.partition(":")
-    return getattr(import_module(module), attribute)
 
 
 def parse_name(text: str) -> tuple[str, list[Any], dict[str, Any]]:

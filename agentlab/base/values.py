@@ -88,6 +88,10 @@ class Value(BaseModel):
             changes[name] = _validator(cls, name)(value)
         return self._with(changes)
 
+    def edited(self, **fields: Any) -> Self:
+        """Return a copy with fields changed that a person names."""
+        return self.replace(**fields)
+
     def _with(self, fields: dict[str, Any]) -> Self:
         """Return a copy with these fields, which are valid already; share everything else."""
         values = {**self.__dict__, **fields}
@@ -247,7 +251,7 @@ def with_fields(record: V, fields: Mapping[str, Any], problem: type[Exception], 
     """
     for name, value in fields.items():
         try:
-            record = record.replace(**{name: value})
+            record = record.edited(**{name: value})
         except ValidationError as e:
             raise problem(f"{what}: {explain(e).replace('field (document)', name, 1)}") from e
         except TypeError as e:

@@ -26,8 +26,7 @@ from typing import Any
 
 from agentlab.base.values import Document, Json, canonical, merge_patch
 from agentlab.environments.scenario import Goal, Scenario
-from agentlab.tools.calls import CallRecord as CallRecord
-from agentlab.tools.calls import ToolError
+from agentlab.tools.calls import CallRecord as CallRecord, ToolError
 from agentlab.tools.tool import Tool, ToolRegistry
 
 

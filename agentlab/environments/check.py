@@ -11,8 +11,7 @@ from agentlab.base.values import Document, Json, canonical, is_json
 from agentlab.environments.base import Begun, Call, Environment, Outcome
 from agentlab.environments.scenario import Goal, Scenario
 from agentlab.errors import EnvironmentContractError, UnknownNameError
-from agentlab.tools.calls import CallRecord as CallRecord
-from agentlab.tools.calls import call_text
+from agentlab.tools.calls import CallRecord as CallRecord, call_text
 from agentlab.tools.tool import Tool
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from agentlab.base.registry import load
+from agentlab.base.face import load
 from agentlab.environments.base import Environment
 from agentlab.errors import UnknownNameError
 

@@ -205,6 +205,7 @@ class Lab(ToolDoor):
             seed=self.seed,
             fault_plan=self.faults,
             max_loops=budget.replans,
+            max_replans=budget.replans,
             max_task_iterations=budget.executions,
         )
         if self.scenario is None or self.environment is None:

@@ -19,3 +19,39 @@ outermost: it tells a hook of every call and is what dspy is given.
 
 dspy is imported when the first model is used, not before.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from agentlab.base.face import face
+
+if TYPE_CHECKING:
+    from agentlab.lm.connect import connect as connect
+    from agentlab.lm.door import lm_errors as lm_errors
+    from agentlab.lm.engine import Engine as Engine
+    from agentlab.lm.model import Model as Model
+    from agentlab.lm.recording import Recording as Recording
+    from agentlab.lm.scripted import (
+        Reply as Reply,
+        Scripted as Scripted,
+        cut_off as cut_off,
+        refused as refused,
+        say as say,
+        scripted,
+    )
+
+    scripted_model = scripted
+else:
+    __getattr__, __dir__, __all__ = face(
+        __name__,
+        {
+            "lm.connect": "connect",
+            "lm.door": "lm_errors",
+            "lm.engine": "Engine",
+            "lm.model": "Model",
+            "lm.recording": "Recording",
+            "lm.scripted": "Reply Scripted cut_off refused say",
+        },
+        scripted_model="lm.scripted:scripted",
+    )

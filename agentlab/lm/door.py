@@ -284,8 +284,7 @@ def lm_errors() -> Iterator[None]:
         Of the branch in ``agentlab.errors``.
     """
     load_dspy()
-    from dspy.utils.exceptions import LMError as DspyError
-    from dspy.utils.exceptions import LMUnexpectedError
+    from dspy.utils.exceptions import LMError as DspyError, LMUnexpectedError
 
     try:
         yield

@@ -16,8 +16,7 @@ from agentlab.base.values import Document, Json
 from agentlab.environments.base import Environment
 from agentlab.environments.scenario import Goal, Scenario
 from agentlab.plans.parsing import parse_plan
-from agentlab.plans.task_plan import TaskPlan as TaskPlan
-from agentlab.plans.task_plan import TaskStep
+from agentlab.plans.task_plan import TaskPlan as TaskPlan, TaskStep
 from agentlab.state.decisions import ReflectionResult, ReplanDecision, Trigger
 from agentlab.state.events import ContextChangeEvent
 from agentlab.state.state import Failure, State

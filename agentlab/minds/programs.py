@@ -101,7 +101,7 @@ def situation_report(trigger: Trigger, state: State) -> dict[str, str]:
         else:
             remaining.append(f"{line}: {s.error}" if s.error else line)
     changes = [f"- {e.severity} {told([e])}{_payload(e)}" for e in state.fresh_events]
-    mind = f"Replans left: {max(0, state.max_loops - state.loop_count)}."
+    mind = f"Replans left: {state.replans_left}."
     if trigger.point is TriggerPoint.STALL:
         mind += " Nothing runs and nothing can start: to CONTINUE would end in ABORT."
     none = "(none)"
@@ -136,7 +136,7 @@ def situation(state: State) -> dict[str, str]:
         mind.append(f"It stopped because {REASONS.get(state.stopped_by, state.stopped_by)}.")
     if state.reflection is not None:
         mind.append(f"Assessment: {state.reflection.analysis}")
-    left = max(0, state.max_loops - state.loop_count)
+    left = state.replans_left
     mind.append(f"Replans left: {left}.")
     return {
         "question": state.user_input,

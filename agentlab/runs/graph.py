@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from agentlab.base.values import is_json
 from agentlab.environments.fault_plan import LM_KINDS
 from agentlab.errors import ConfigError, RunError, UnknownNameError
 from agentlab.lab.bench import Bench
@@ -54,6 +55,8 @@ class Node:
             after = self.function(state, lab)
             if not isinstance(after, State):
                 raise TypeError(f"node {self.name!r} must return a State, got {after!r}")
+            if after.notes is not state.notes:
+                _check_notes(self.name, state, after)
             after = after.replace(visit=state.visit + 1)
             _mark_events(state, after, lab)
             span.output = {"next_action": after.next_action}
@@ -70,6 +73,16 @@ class Node:
 
     def __repr__(self) -> str:
         return f"<node {self.name}>"
+
+
+def _check_notes(node: str, before: State, after: State) -> None:
+    """Refuse notes that could not be stored."""
+    for key, value in after.notes.items():
+        if value is not before.notes.get(key) and not is_json(value):
+            raise TypeError(
+                f"node {node!r}: expected JSON (None, bool, number, str, list or dict) in "
+                f"notes[{key!r}], got {value!r}"
+            )
 
 
 def _mark_events(state: State, after: State, lab: Bench) -> None:

@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from agentlab.base.registry import load
+from agentlab.base.face import load
 from agentlab.base.values import is_json
 from agentlab.environments.base import Verdict
 from agentlab.errors import ReplayError, RunError, UnknownNameError
@@ -463,6 +463,7 @@ class Run:
             fields["seed"] = seed
         if lab is not None and lab.strategy.budget != self.lab.strategy.budget:
             fields.setdefault("max_loops", lab.strategy.budget.replans)
+            fields.setdefault("max_replans", lab.strategy.budget.replans)
             fields.setdefault("max_task_iterations", lab.strategy.budget.executions)
         base = self.states[where]
         used = self.lab if lab is None else lab

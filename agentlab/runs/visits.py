@@ -26,7 +26,7 @@ class Visit:
 
     def changes(self) -> dict[str, Any]:
         """Return the fields that the visit changed, with their new values."""
-        before, after = self.before.__dict__, self.after.__dict__
+        before, after = self.before.flat(), self.after.flat()
         return {k: v for k, v in after.items() if v is not before.get(k) and v != before.get(k)}
 
     def __repr__(self) -> str:

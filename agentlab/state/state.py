@@ -3,22 +3,34 @@
 Field names are the seeds' keys in snake_case; in JSON they have the seeds' own spelling. The world
 rides in the state, so a checkpoint is a reference and a fork is free and exact. Sequences and maps
 that grow are persistent vectors and maps: ``state.replace`` shares them.
+
+There is one State for all workflows. What only some need stands in two records of their own,
+``turn`` and ``loop``; for people their fields are flat: in JSON, in ``run.edit``, in prompts and
+when read (``state.user_intent``). ``FLAT`` is the one mapping between the two. ``notes`` is for
+whatever a node of a user's own wants to keep.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
+from pydantic.alias_generators import to_camel
 from pyrsistent import pmap, pvector
 
-from agentlab.base.values import Document, Json, Map, Value, Vector, map_of, vector_of
+from agentlab.base.values import Document, Json, Map, Value, map_of, vector_of
 from agentlab.environments.fault_plan import FaultKind, FaultPlan, Persistence, Visibility
+from agentlab.errors import suggest
 from agentlab.lm.settings import ModelSettings
-from agentlab.plans.task_plan import PlanStatus, StepStatus, TaskPlan, TaskStep
+from agentlab.plans.task_plan import StepStatus, TaskPlan, TaskStep
 from agentlab.state.config import AgentConfig
 from agentlab.state.decisions import ReflectionResult, ReplanDecision, ReplanRecord, Trigger
 from agentlab.state.events import ChangeType, ContextChangeEvent
+from agentlab.state.messages import Message, said
+from agentlab.state.tool_loop import PendingApproval, ToolLoop
+from agentlab.state.turn import Totals, Turn
 from agentlab.tools.calls import CallRecord
 
 # What ``next_action`` may say after planning, execution and reflection.
@@ -26,6 +38,9 @@ EXECUTE_NEXT_TASK = "execute_next_task"
 REFLECT = "reflect"
 REPLAN = "replan"
 FINAL_RESPONSE = "final_response"
+WAIT_FOR_REVIEW = "wait_for_review"
+ASK = "ask"
+"""The turn ended with a question to the user."""
 
 
 class LoopStatus(StrEnum):
@@ -38,6 +53,14 @@ class LoopStatus(StrEnum):
     REPLANNING = "REPLANNING"
     COMPLETED = "COMPLETED"
     ABORTED = "ABORTED"
+
+
+class Outcome(StrEnum):
+    """How a run ended; its last node writes it."""
+
+    COMPLETED = "completed"
+    FAILED = "failed"
+    ABORTED = "aborted"
 
 
 class TaskResult(Value):
@@ -128,7 +151,11 @@ class State(Value):
     llm_model_config: ModelSettings | None = None
     dataset_list: tuple[str, ...] = ()
     retrieval_config: Document = {}
-    messages: Vector = Field(default_factory=pvector)
+    messages: vector_of(Message) = Field(default_factory=pvector)  # type: ignore[valid-type]
+    turn: Turn = Turn()
+    loop: ToolLoop = ToolLoop()
+    notes: Map = Field(default_factory=pmap)
+    """Whatever nodes want to keep: names to JSON."""
 
     # the loop (the seed's keys)
     planning_mode: bool = True
@@ -139,10 +166,15 @@ class State(Value):
     need_replan: bool = False
     max_task_iterations: int = Field(default=20, ge=0)
     loop_count: int = Field(default=0, ge=0)
+    """Rounds of the workflow's own loop."""
     max_loops: int = Field(default=3, ge=0)
+    replan_count: int = Field(default=0, ge=0)
+    """Replans that were accepted, in this turn."""
+    max_replans: int = Field(default=3, ge=0)
     next_action: str = ""
     final_response: str | None = None
     error: str | None = None
+    outcome: Outcome | None = None
 
     # beyond the seed
     answer: Json = None
@@ -242,9 +274,20 @@ class State(Value):
         return tuple(self.events)
 
     @property
-    def replan_count(self) -> int:
-        """Replans that were accepted."""
-        return self.loop_count
+    def replans_left(self) -> int:
+        """How often a new plan may still be made."""
+        loops = self.max_loops - self.loop_count
+        return max(0, min(self.max_replans - self.replan_count, loops))
+
+    @property
+    def held(self) -> tuple[PendingApproval, ...]:
+        """The calls that wait for a person."""
+        return self.loop.pending_approvals
+
+    @property
+    def asks(self) -> bool:
+        """True when the turn ended with a question to the user (``[NEED MORE INFO]``)."""
+        return self.final_response is not None and self.next_action == ASK
 
     @property
     def fresh_events(self) -> tuple[ContextChangeEvent, ...]:
@@ -276,17 +319,104 @@ class State(Value):
         return self.task_plan is not None and all(map(self.settled_well, self.task_plan.steps))
 
     @property
+    def ended(self) -> Outcome:
+        """How the run ended, as its last node said; else whether there was an error."""
+        if self.outcome is not None:
+            return self.outcome
+        return Outcome.COMPLETED if self.error is None else Outcome.FAILED
+
+    @property
     def loop_status(self) -> LoopStatus:
         """What the run is about to do, or how it ended."""
-        plan = self.task_plan
-        if self.final_response is not None:
-            whole = plan is not None and plan.status is PlanStatus.COMPLETED
-            return LoopStatus.COMPLETED if whole else LoopStatus.ABORTED
+        if self.outcome is not None or self.final_response is not None:
+            well = self.ended is Outcome.COMPLETED
+            return LoopStatus.COMPLETED if well else LoopStatus.ABORTED
         if self.next_action == REFLECT:
             return LoopStatus.REACTING
         if self.next_action == REPLAN:
             return LoopStatus.REPLANNING
-        if plan is None:
+        if self.next_action in ("", FINAL_RESPONSE) and self.task_plan is None:
             return LoopStatus.PLANNING
         begins = self.next_action == EXECUTE_NEXT_TASK and not self.under_way
         return LoopStatus.EXECUTING if begins else LoopStatus.MONITORING
+
+    # ---- turns -------------------------------------------------------------------------------
+
+    def next_turn(self, text: str) -> State:
+        """Return the state in which the next turn of the conversation begins.
+
+        What belongs to a turn is fresh: what was understood, the tool loop, plan, answer, error,
+        decisions, replans. What the run knows stays: messages, results, history, world, belief,
+        time, totals, notes. Budgets count from here.
+        """
+        since = Totals(
+            executions=self.executions, tool_calls=self.tool_calls, lm_tokens=self.lm_tokens,
+            seconds=self.now,
+        )  # fmt: skip
+        return self.replace(
+            user_input=text, messages=self.messages.append(said(text)), turn=Turn(since=since),
+            loop=ToolLoop(), task_plan=None, current_task_index=0, loop_count=0, replan_count=0,
+            next_action="", final_response=None, answer=None, error=None, outcome=None,
+            stopped_by=None, reflection=None, trigger=None, need_replan=False, last_decision=None,
+            forced_decision=None, accepted=(), guard=pmap(), not_before=pmap(),
+            events_decided=len(self.events),
+        )  # fmt: skip
+
+    # ---- flat for people, nested inside ------------------------------------------------------
+
+    @model_validator(mode="before")
+    @classmethod
+    def _nested(cls, given: Any) -> Any:
+        """Accept the fields of turn and loop flat, in either spelling."""
+        if not isinstance(given, Mapping) or not (given.keys() & FLAT_WIRE.keys()):
+            return given
+        nested = dict(given)
+        for key in given.keys() & FLAT_WIRE.keys():
+            home, name = FLAT_WIRE[key]
+            inner = nested.get(home, {})
+            inner = inner.to_json() if isinstance(inner, (Turn, ToolLoop)) else inner
+            nested[home] = {**inner, name: nested.pop(key)}
+        return nested
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the state as plain JSON data, flat, in the wire spelling."""
+        data = super().to_json()
+        for home in HOMES:
+            data |= data.pop(home)
+        return data
+
+    def flat(self) -> dict[str, Any]:
+        """Return every field by its flat name, as it is."""
+        fields = {k: v for k, v in self.__dict__.items() if k not in HOMES and k[0] != "_"}
+        for home in HOMES:
+            fields |= getattr(self, home).__dict__
+        return fields
+
+    def edited(self, **fields: Any) -> Self:
+        """Return the state with fields changed that a person names, flat or nested."""
+        inner: dict[str, dict[str, Any]] = {}
+        for name in [n for n in fields if n in FLAT]:
+            inner.setdefault(FLAT[name], {})[name] = fields.pop(name)
+        for home, changes in inner.items():
+            fields[home] = getattr(self, home).replace(**changes)
+        return self.replace(**fields)
+
+    if not TYPE_CHECKING:  # a type checker that saw this would find no unknown name any more
+
+        def __getattr__(self, name: str) -> Any:
+            if name in FLAT:
+                return getattr(self.__dict__[FLAT[name]], name)
+            if name.startswith("_"):
+                return super().__getattr__(name)
+            known = [*type(self).model_fields, *FLAT]
+            raise AttributeError(f"a state has no {name!r}; {suggest(name, known)}")
+
+
+HOMES: Mapping[str, type[Value]] = {"turn": Turn, "loop": ToolLoop}
+"""Fields of the state whose own fields people see flat."""
+FLAT: Mapping[str, str] = {name: home for home, cls in HOMES.items() for name in cls.model_fields}
+"""Flat name to the field of the state that holds it."""
+FLAT_WIRE: Mapping[str, tuple[str, str]] = {
+    spelled: (home, name) for name, home in FLAT.items() for spelled in (name, to_camel(name))
+}
+"""The same in both spellings."""

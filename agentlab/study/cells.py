@@ -219,7 +219,7 @@ def _measured(run: Run) -> dict[str, Json]:
         "stopped_by": state.stopped_by,
         "error": state.error,
         "answer": thaw(state.answer),
-        "replans": state.loop_count,
+        "replans": state.replan_count,
         "plans": state.plans,
         "plan_steps": 0 if plan is None else len(plan.steps),
         "executions": state.executions,

@@ -361,3 +361,10 @@ def _tidy(ax: Axes) -> Axes:
     ax.grid(axis="y", color=GREY, alpha=0.25)
     ax.set_axisbelow(True)
     return ax
+
+
+__all__ = ["differences", "fault_curve", "fault_panels", "plan_graph"]
+
+
+def __dir__() -> list[str]:
+    return __all__

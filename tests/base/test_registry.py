@@ -5,8 +5,7 @@ from __future__ import annotations
 import builtins
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from agentlab.base.registry import Registry, parse_name, signature_text
 from agentlab.errors import ConfigError, UnknownNameError

@@ -7,8 +7,7 @@ import json
 import math
 
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 from pydantic import BaseModel, ValidationError
 from pydantic.alias_generators import to_camel
 from pyrsistent import pmap, pvector
@@ -27,6 +26,7 @@ from agentlab.environments.fault_plan import FaultPlan
 from agentlab.environments.scenario import Goal
 from agentlab.lm.settings import ModelSettings
 from agentlab.plans.task_plan import TaskPlan, TaskStep
+from agentlab.state.messages import said
 from agentlab.state.state import State, TaskResult
 from agentlab.tools.calls import CallRecord, ToolError
 from agentlab.tools.tool import Permissions
@@ -103,11 +103,11 @@ def test_replace_keeps_the_constraints(record, change):
 
 def test_replace_changes_what_it_names_and_shares_the_rest():
     world = {"a": {"b": 1}}
-    old = State(world=world, seed=7, messages=["hello"])
+    old = State(world=world, seed=7, messages=[said("hello")])
     new = old.replace(seed=8, belief={})
     assert (old.seed, new.seed) == (7, 8)
-    assert new == State(world=world, seed=8, messages=["hello"], belief={})
-    assert old == State(world=world, seed=7, messages=["hello"])
+    assert new == State(world=world, seed=8, messages=[said("hello")], belief={})
+    assert old == State(world=world, seed=7, messages=[said("hello")])
     assert new.world is old.world is world
     assert new.messages is old.messages
     assert type(new) is State

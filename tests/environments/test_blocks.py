@@ -10,8 +10,7 @@ from pathlib import Path
 
 import jmespath
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from agentlab.base.values import canonical, merge_patch
 from agentlab.environments.base import Begun, Call, Evidence, no_op

@@ -6,8 +6,7 @@ import json
 import math
 
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 from pydantic import ValidationError
 
 from agentlab.environments.chain import suite as chain_suite

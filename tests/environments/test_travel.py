@@ -14,8 +14,7 @@ from typing import Any
 
 import jmespath
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from agentlab.base.randomness import uniform
 from agentlab.base.values import canonical, digest, merge_patch

@@ -10,8 +10,7 @@ from collections import Counter
 from math import sqrt
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 import agentlab as al
 from agentlab.base.schemas import object_schema

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from agentlab.base.randomness import generator
 from agentlab.lab.scheduling import WORKER, Busy, Task, lacking, starts

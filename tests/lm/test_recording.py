@@ -218,9 +218,9 @@ def test_what_is_there_is_served_and_the_rest_asked(path):
 
 def test_what_another_process_wrote_meanwhile_is_served(path):
     one, two = Recording(path, "replay_or_call"), Recording(path, "replay_or_call")
-    one.bind("m", None, Scripted(["first"])).complete(request("a"))
+    Recorded(one, "m", None, Scripted(["first"])).complete(request("a"))
     engine = Scripted([])
-    assert text_of(two.bind("m", None, engine).complete(request("a"))) == "first"
+    assert text_of(Recorded(two, "m", None, engine).complete(request("a"))) == "first"
     assert engine.requests == []
 
 
@@ -301,7 +301,7 @@ def test_a_torn_last_line_is_left_out_and_cut_off(path, cut):
     record(path, "a", "b")
     before, whole = path.read_bytes(), len(path.read_bytes())
     third = Recording(path, "record")
-    third.bind("m", None, Scripted(["three " * 999])).complete(request("c"))
+    Recorded(third, "m", None, Scripted(["three " * 999])).complete(request("c"))
     path.write_bytes(path.read_bytes()[:-cut])
     with pytest.warns(RuntimeWarning, match="torn by a crash"):
         replay = Recording(path)

@@ -92,7 +92,7 @@ def test_nothing_is_recorded_that_is_not_asked(replayed, name):
 
 
 def test_a_prompt_that_drifted_is_told_with_what_differs(tmp_path, monkeypatch):
-    from agentlab.minds.planners.named import structured
+    from agentlab.minds.planners import structured
 
     changed = structured.INSTRUCTIONS.replace("as few steps", "as many steps")
     assert changed != structured.INSTRUCTIONS

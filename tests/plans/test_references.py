@@ -7,8 +7,7 @@ import re
 
 import jmespath
 import pytest
-from hypothesis import assume, example, given, settings
-from hypothesis import strategies as st
+from hypothesis import assume, example, given, settings, strategies as st
 
 from agentlab.errors import ReferenceError_
 from agentlab.plans.references import STEP_ID, Reference, lookup, parse, references, rename, resolve

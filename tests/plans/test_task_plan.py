@@ -6,8 +6,7 @@ import re
 
 import networkx as nx
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from agentlab.errors import PlanEditError, PlanParseError, UnknownNameError
 from agentlab.plans.parsing import PlanReply, StepReply, fresh_id, parse_plan

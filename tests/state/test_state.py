@@ -6,14 +6,16 @@ import json
 import tracemalloc
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
+from pydantic import ValidationError
+from pydantic.alias_generators import to_camel
 from pyrsistent import PVector, pmap, pvector
 
 from agentlab.environments.chain import generate
 from agentlab.environments.fault_plan import FaultKind, FaultPlan, Persistence
 from agentlab.lab.lab import Lab
 from agentlab.lm.settings import ModelSettings
+from agentlab.minds.strategies.base import Budget
 from agentlab.plans.task_plan import InterruptionContext, StepStatus, TaskPlan, TaskStep
 from agentlab.state.config import AgentConfig, KnowledgeBase, SubAgent, ToolSettings
 from agentlab.state.decisions import (
@@ -25,7 +27,19 @@ from agentlab.state.decisions import (
     TriggerPoint,
 )
 from agentlab.state.events import ChangeType, ContextChangeEvent, Severity
-from agentlab.state.state import DeliveredFault, Failure, Fault, State, TaskResult, UnderWay
+from agentlab.state.messages import Message, Part, ToolCall, said, told
+from agentlab.state.state import (
+    FLAT,
+    HOMES,
+    DeliveredFault,
+    Failure,
+    Fault,
+    State,
+    TaskResult,
+    UnderWay,
+)
+from agentlab.state.tool_loop import PendingApproval, Review, Todo, ToolLoop
+from agentlab.state.turn import Reference, Totals, Turn
 from agentlab.tools.calls import CallRecord, ToolError
 from agentlab.workflows.autonomous import autonomous
 
@@ -59,7 +73,28 @@ FULL = State(
     llm_model_config=MODEL,
     dataset_list=("k",),
     retrieval_config={"topK": 3},
-    messages=[{"role": "user", "content": "x"}],
+    messages=[
+        said("x"),
+        Message(
+            role="assistant",
+            parts=(Part(type="thinking", text="hm"), Part(text="I look")),
+            tool_calls=(ToolCall(call_id="r1_0", name="find", arguments={"q": 1}),),
+        ),
+        told("r1_0", "gone", is_error=True),
+    ],
+    turn=Turn(since=Totals(executions=2), user_intent="buy", references=(Reference(n=1),)),
+    loop=ToolLoop(
+        task_plan_text="1. buy",
+        task_todo_list=(Todo(content="buy", status="done"),),
+        pending_approvals=(PendingApproval(call_id="book", tool="book", arguments={"id": 7}),),
+        reviews={"book#1": Review(call_id="book", attempt=1, asked="ab", answer="approve")},
+        loop_signal="paused",
+        task_execution_result={"rounds": 2},
+    ),
+    notes={"seen": [1, 2], "where": {"a": None}},
+    replan_count=1,
+    max_replans=2,
+    outcome="aborted",
     planning_mode=False,
     task_plan=PLAN,
     current_task_index=1,
@@ -176,7 +211,9 @@ documents = st.dictionaries(text, json_values, max_size=3)
         belief=documents,
         answer=json_values,
         results=documents,
-        messages=st.lists(json_values, max_size=3),
+        messages=st.lists(st.builds(said, text), max_size=3),
+        notes=documents,
+        tool_result=json_values,
         now=st.floats(0, 1e9),
         user_input=text,
         task_results=st.lists(
@@ -213,13 +250,16 @@ def test_the_seeds_keys():
     assert (default.max_task_iterations, default.max_loops, default.loop_count) == (20, 3, 0)
 
 
+MESSAGE = said("m")
+
+
 def test_a_kept_history_grows_with_what_changes_and_not_with_what_is_there():
     """With tuples, 3,000 kept states of up to 3,000 messages hold 36 MB of references."""
     tracemalloc.start()
     states = [State(world={"k": list(range(1000))})]
     for i in range(3000):
         last = states[-1]
-        states.append(last.replace(messages=last.messages.append(i), visit=i))
+        states.append(last.replace(messages=last.messages.append(MESSAGE), visit=i))
     held = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
     assert held < 20e6
@@ -228,6 +268,118 @@ def test_a_kept_history_grows_with_what_changes_and_not_with_what_is_there():
 
 
 def test_plain_maps_become_persistent():
-    state = State(results={"a": 1}, messages=("x",))
-    assert (state.results, state.messages) == (pmap({"a": 1}), pvector(["x"]))
+    state = State(results={"a": 1}, messages=(said("x"),))
+    assert (state.results, state.messages) == (pmap({"a": 1}), pvector([said("x")]))
     assert state.replace(attempts={"a": 2}).attempts == pmap({"a": 2})
+
+
+# ---- flat for people, nested inside ----------------------------------------------------------
+
+
+def test_flat_names_stand_for_one_field_each():
+    assert len(FLAT) == sum(len(cls.model_fields) for cls in HOMES.values())
+    assert FLAT.keys() & State.model_fields.keys() == set()
+
+
+@pytest.mark.parametrize("name", FLAT)
+def test_a_flat_name_is_read_written_and_edited(name):
+    value = getattr(getattr(FULL, FLAT[name]), name)
+    assert getattr(FULL, name) == value
+    assert State().edited(**{name: value}) == State().replace(
+        **{FLAT[name]: HOMES[FLAT[name]]().replace(**{name: value})}
+    )
+    document = FULL.to_json()
+    for spelled in (name, to_camel(name)):
+        flat = {to_camel("agent_id"): "a", spelled: document[to_camel(name)]}
+        assert getattr(State.model_validate(flat), name) == value
+    assert to_camel(name) in document
+
+
+def test_json_is_flat_and_comes_back_the_same():
+    document = FULL.to_json()
+    assert set(HOMES) & set(document) == set()
+    assert State.model_validate(json.loads(json.dumps(document))).to_json() == document
+
+
+def test_an_unknown_flat_name_is_told_with_the_nearest():
+    with pytest.raises(AttributeError, match="did you mean 'user_intent'"):
+        _ = State().user_intnt
+    with pytest.raises(TypeError, match="no field 'user_intnt'"):
+        State().edited(user_intnt="x")
+    with pytest.raises(ValidationError):
+        State().edited(rounds_since_todo_update=-1)
+
+
+# ---- turns -----------------------------------------------------------------------------------
+
+FRESH = {
+    "turn", "loop", "task_plan", "current_task_index", "loop_count", "replan_count", "next_action",
+    "final_response", "answer", "error", "outcome", "stopped_by", "reflection", "trigger",
+    "need_replan", "last_decision", "forced_decision", "accepted", "guard", "not_before",
+}  # fmt: skip
+
+
+def test_the_next_turn_is_fresh_and_keeps_what_the_run_knows():
+    state = FULL.next_turn("and now?")
+    for name in FRESH - {"turn"}:
+        assert getattr(state, name) == State.model_fields[name].get_default(
+            call_default_factory=True
+        )
+    assert state.turn == Turn(
+        since=Totals(executions=3, tool_calls=5, lm_tokens=100, seconds=12.25)
+    )
+    assert [m.text for m in state.messages] == ["x", "I look", "gone", "and now?"]
+    assert state.events_decided == len(state.events)
+    changed = FRESH | {"user_input", "messages", "events_decided"}
+    for name in State.model_fields.keys() - changed:
+        assert getattr(state, name) is getattr(FULL, name)
+
+
+def test_a_budget_counts_from_the_start_of_the_turn():
+    budget = Budget(executions=2, tool_calls=2, lm_tokens=50, seconds=5.0)
+    state = FULL.replace(max_task_iterations=2)
+    assert budget.spent(state.replace(turn=Turn())) == "executions"
+    fresh = state.next_turn("again")
+    assert budget.spent(fresh) is None
+    assert budget.spent(fresh.replace(executions=5)) == "executions"
+    assert budget.spent(fresh.replace(tool_calls=7)) == "tool_calls"
+    assert budget.spent(fresh.replace(lm_tokens=150)) == "lm_tokens"
+    assert budget.spent(fresh.replace(now=18.0)) == "seconds"
+
+
+@pytest.mark.parametrize(
+    ("fields", "status"),
+    [
+        ({}, "PLANNING"),
+        ({"final_response": "hi"}, "COMPLETED"),
+        ({"final_response": "hi", "error": "e"}, "ABORTED"),
+        ({"outcome": "completed"}, "COMPLETED"),
+        ({"final_response": "hi", "outcome": "failed"}, "ABORTED"),
+        ({"next_action": "execute_next_task"}, "EXECUTING"),
+    ],
+)
+def test_the_status_needs_no_plan(fields, status):
+    assert State(**fields).loop_status == status
+
+
+# ---- messages --------------------------------------------------------------------------------
+
+
+def test_a_message_goes_to_a_model_and_comes_back():
+    for message in FULL.messages:
+        document = message.to_lm()
+        if message.role == "tool":
+            [part] = document["parts"]
+            assert (part["id"], part["is_error"], part["content"][0]["text"]) == (
+                "r1_0",
+                True,
+                "gone",
+            )
+        else:
+            assert Message.from_lm(document, lambda i: f"r1_{i}") == message
+
+
+def test_calls_have_ids_of_ours():
+    theirs = [{"type": "tool_call", "id": "same", "name": n, "input": {}} for n in "ab"]
+    message = Message.from_lm({"role": "assistant", "parts": theirs}, lambda i: f"r7_{i}")
+    assert [c.call_id for c in message.tool_calls] == ["r7_0", "r7_1"]

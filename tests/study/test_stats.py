@@ -5,8 +5,7 @@ from itertools import combinations, product
 import numpy as np
 import pytest
 import scipy.stats
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from agentlab.study import stats
 

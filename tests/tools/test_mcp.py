@@ -257,7 +257,7 @@ def test_nothing_is_left_behind_when_python_ends(script, tmp_path):
     import subprocess
 
     code = f"""
-from agentlab.config import McpServer
+from agentlab.tools.server import McpServer
 from agentlab.tools.mcp import SERVERS
 s = McpServer(id="s", command={sys.executable!r}, args=({script!r},))
 import sys

@@ -8,8 +8,7 @@ import sys
 
 import jsonschema_rs
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from agentlab.base.schemas import check_schema, object_schema, schema_validator
 from agentlab.errors import ConfigError, UnknownNameError

@@ -6,11 +6,11 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
+from pydantic import Field
 from pyrsistent import pmap, pvector
 
-from agentlab.base.values import canonical, merge_patch
+from agentlab.base.values import Value, Vector, canonical, merge_patch
 from agentlab.environments.fault_plan import FaultKind, FaultPlan, Outage, TargetedFault
 from agentlab.errors import PlanEditError
 from agentlab.lm.settings import ModelSettings
@@ -23,6 +23,7 @@ from agentlab.state.decisions import (
     Trigger,
     TriggerPoint,
 )
+from agentlab.state.messages import said
 from agentlab.state.state import DeliveredFault, Failure, Fault, State, TaskResult, UnderWay
 from agentlab.tools.calls import CallRecord, ToolError
 from agentlab.trace.delta import apply, delta
@@ -130,7 +131,7 @@ ITEMS = {
     "delivered": lambda draw: DeliveredFault(
         fault=draw(faults()), tool="t", arguments="", truth=draw(DOCUMENTS)
     ),
-    "messages": lambda draw: draw(JSON),
+    "messages": lambda draw: said(draw(NAMES)),
 }  # fmt: skip
 
 
@@ -204,11 +205,15 @@ def test_any_document_becomes_any_other(old, new):
     assert same(round_trip(before, after), after)
 
 
+class Log(Value):
+    items: Vector = Field(default_factory=pvector)
+
+
 @given(st.lists(JSON, max_size=4), st.lists(JSON, max_size=4))
 @example([1], [True])
 @example([[1, 2]], [[1.0, 2]])
 def test_any_vector_becomes_any_other(old, new):
-    before, after = State(messages=old), State(messages=new)
+    before, after = Log(items=old), Log(items=new)
     assert same(round_trip(before, after), after)
 
 
@@ -245,7 +250,9 @@ def test_a_secret_is_never_in_a_delta():
 
 
 def test_nothing_changed_is_nothing():
-    state = State(world={"a": {"b": 1}}, messages=["m"], results={"r": 1}, task_plan=TaskPlan())
+    state = State(
+        world={"a": {"b": 1}}, messages=[said("m")], results={"r": 1}, task_plan=TaskPlan()
+    )
     assert delta(state, state) == {}
     again = state.replace(
         world={"a": {"b": 1}}, task_plan=TaskPlan(), error=None, world_events_done=()
@@ -263,9 +270,14 @@ def test_one_key_deep_in_a_document_is_that_key():
 
 
 def test_an_appended_item_is_that_item():
-    old = State(messages=[{"n": i} for i in range(1000)], results={str(i): i for i in range(1000)})
-    new = old.replace(messages=old.messages.append("m"), results=old.results.set("x", 1))
-    assert delta(old, new) == {"messages": {"+": ["m"]}, "results": {"k": {"x": {"=": 1}}}}
+    old = State(
+        messages=[said(f"{i}") for i in range(1000)], results={str(i): i for i in range(1000)}
+    )
+    new = old.replace(messages=old.messages.append(said("m")), results=old.results.set("x", 1))
+    assert delta(old, new) == {
+        "messages": {"+": [said("m").to_json()]},
+        "results": {"k": {"x": {"=": 1}}},
+    }
 
 
 def test_one_step_of_a_plan_is_what_changed_of_it():
@@ -278,7 +290,7 @@ def test_one_step_of_a_plan_is_what_changed_of_it():
 
 
 def test_what_did_not_change_is_shared():
-    old = State(world={"a": {"b": 1}, "c": {"d": 1}}, messages=["m"])
+    old = State(world={"a": {"b": 1}, "c": {"d": 1}}, messages=[said("m")])
     new = old.replace(world={**old.world, "c": {"d": 2}})
     back = round_trip(old, new)
     assert back.world["a"] is old.world["a"]

@@ -8,8 +8,7 @@ import threading
 import time
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from pyrsistent import pvector
 
 from agentlab.tools.calls import ToolError

@@ -21,11 +21,7 @@ def generated() -> dict[str, Suite]:
     from agentlab.environments import chain
     from agentlab.environments.generators import (
         blocks as blocks_scenarios,
-    )
-    from agentlab.environments.generators import (
         travel as travel_scenarios,
-    )
-    from agentlab.environments.generators import (
         workshop as workshop_scenarios,
     )
 

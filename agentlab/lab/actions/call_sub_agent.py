@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from agentlab.base.registry import load
+from agentlab.base.face import load
 from agentlab.base.schemas import object_schema
 from agentlab.base.values import canonical
 from agentlab.errors import suggest
 from agentlab.lab.bench import Action, Bench, StepOutcome, outcome_of, unknown_parameters
 from agentlab.lab.faults import advance
-from agentlab.plans.task_plan import ActionType, PlanStatus, TaskStep
-from agentlab.state.state import State, UnderWay
+from agentlab.plans.task_plan import ActionType, TaskStep
+from agentlab.state.state import Outcome, State, UnderWay
 from agentlab.tools.calls import ToolError
 from agentlab.tools.tool import Tool
 from agentlab.trace.journal import Address
@@ -129,13 +129,12 @@ def _charged(state: State, last: State) -> State:
 
 
 def _outcome(name: str, last: State) -> StepOutcome:
-    ended = last.task_plan.status if last.task_plan is not None else PlanStatus.COMPLETED
     response = last.final_response or ""
     if last.error is not None:
         return StepOutcome(error=f"sub-agent {name!r}: {last.error}")
-    if ended in (PlanStatus.FAILED, PlanStatus.ABORTED):
+    if last.ended is not Outcome.COMPLETED:
         reasons = [r.error for r in last.task_results if r.error is not None]
         why = reasons[-1] if reasons else "nothing was carried out"
         said = f"; it said: {response[:SHOWN]}"
-        return StepOutcome(error=f"sub-agent {name!r}: its plan {ended}: {why}{said}")
+        return StepOutcome(error=f"sub-agent {name!r}: its plan {last.ended}: {why}{said}")
     return StepOutcome(result={"response": response, "answer": last.answer})

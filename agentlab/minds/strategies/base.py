@@ -33,7 +33,7 @@ Scope = Callable[[Trigger, State, Kit], "ReplanDecision | None"]
 
 @dataclass(frozen=True)
 class Budget:
-    """Bounds of a run; None (where it may be) is no bound.
+    """Bounds of a turn of a run; None (where it may be) is no bound.
 
     Parameters
     ----------
@@ -67,13 +67,14 @@ class Budget:
 
     def spent(self, state: State) -> str | None:
         """Return the name of the bound that stops further steps, or None."""
-        if state.executions >= state.max_task_iterations:
+        since = state.turn.since
+        if state.executions - since.executions >= state.max_task_iterations:
             return "executions"
-        if self.tool_calls is not None and state.tool_calls >= self.tool_calls:
+        if self.tool_calls is not None and state.tool_calls - since.tool_calls >= self.tool_calls:
             return "tool_calls"
-        if self.lm_tokens is not None and state.lm_tokens >= self.lm_tokens:
+        if self.lm_tokens is not None and state.lm_tokens - since.lm_tokens >= self.lm_tokens:
             return "lm_tokens"
-        if self.seconds is not None and state.now >= self.seconds:
+        if self.seconds is not None and state.now - since.seconds >= self.seconds:
             return "seconds"
         return None
 
@@ -119,7 +120,7 @@ class Strategy:
         if decision is None:
             return self._spent(trigger, "retries")
         spent = None
-        if decision.action in REPLANS and state.loop_count >= state.max_loops:
+        if decision.action in REPLANS and not state.replans_left:
             spent = "replans"
         elif decision.action in REPLANS or decision.action is ReplanAction.RETRY:
             spent = self.budget.spent(state)  # no step of a new plan could be executed

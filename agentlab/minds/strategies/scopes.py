@@ -136,7 +136,7 @@ def supervise(by_model: bool) -> Scope:
     def scope(trigger: Trigger, state: State, kit: Kit) -> ReplanDecision | None:
         fresh = state.fresh_events
         critical = any(e.severity is Severity.CRITICAL for e in fresh)
-        if critical and state.loop_count >= state.max_loops:
+        if critical and not state.replans_left:
             return ReplanDecision(
                 action=ReplanAction.ABORT, spent="replans",
                 reasoning=f"{trigger.reason}; no replan is left",

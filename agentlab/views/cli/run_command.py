@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 import typer
 
 from agentlab.errors import ConfigError
-from agentlab.plans.task_plan import PlanStatus, TaskPlan
+from agentlab.plans.task_plan import TaskPlan
+from agentlab.state.state import Outcome
 
 if TYPE_CHECKING:
     from agentlab.runs.kept import Made
@@ -94,8 +95,7 @@ def _finish(run: Run, progress: Progress) -> None:
     progress.close(state)
     if state.error is not None:
         raise ConfigError(state.error)
-    ended = state.task_plan.status if state.task_plan is not None else None
-    if ended in (PlanStatus.FAILED, PlanStatus.ABORTED):
+    if state.ended is not Outcome.COMPLETED:
         raise typer.Exit(1)
 
 

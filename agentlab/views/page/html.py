@@ -18,7 +18,7 @@ from agentlab.plans.task_plan import TaskPlan, TaskStep
 from agentlab.runs.graph import END
 from agentlab.runs.run import Run
 from agentlab.state.decisions import ReplanRecord
-from agentlab.state.state import State
+from agentlab.state.state import HOMES, State
 from agentlab.trace.delta import Change, delta
 from agentlab.trace.span import Span
 from agentlab.views.page.drawing import plan_svg, status_word, timeline
@@ -82,7 +82,7 @@ def head(run: Run) -> Html:
     facts: list[tuple[str, Any]] = [
         ("workflow", run.workflow.name), ("strategy", run.lab.strategy.name),
         ("seed", state.seed), ("visits", len(run.visited)), ("time", f"{state.now:g} s"),
-        ("calls", state.tool_calls), ("replans", state.loop_count),
+        ("calls", state.tool_calls), ("replans", state.replan_count),
         ("faults", len(state.delivered)),
     ]  # fmt: skip
     if run.lineage is not None:
@@ -210,13 +210,11 @@ def _find(state: State, step_id: str) -> TaskStep | None:
 
 def state_html(state: State) -> Html:
     """Show every field that differs from its default; secrets are never among them."""
-    default = State()
-    names = [
-        n for n, f in State.model_fields.items()
-        if not f.exclude and getattr(state, n) != getattr(default, n)
-    ]  # fmt: skip
-    quiet = len(State.model_fields) - len(names)
-    rows = [_field(n, getattr(state, n)) for n in names]
+    default, fields = State().flat(), state.flat()
+    secret = {n for n, f in State.model_fields.items() if f.exclude}
+    names = [n for n in fields if n not in secret and fields[n] != default[n]]
+    quiet = len(fields) - len(names)
+    rows = [_field(n, fields[n]) for n in names]
     rest = tag("p", f"{quiet} fields hold their default.", class_="agentlab-quiet")
     return tag("div", rows, rest, class_="agentlab-state")
 
@@ -252,6 +250,9 @@ def changes(before: Value, after: Value) -> Iterator[tuple[str, Any, Any]]:
         Of one class.
     """
     for name, change in delta(before, after).items():
+        if name in HOMES:  # people see their fields flat
+            yield from changes(getattr(before, name), getattr(after, name))
+            continue
         yield from _leaves(name, change, getattr(before, name), getattr(after, name))
 
 

@@ -7,3 +7,7 @@ from agentlab.workflows.nodes.planning import planning
 from agentlab.workflows.nodes.reflection import reflection
 
 __all__ = ["final_response", "load_config", "plan_execution", "planning", "reflection"]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

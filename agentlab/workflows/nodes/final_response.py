@@ -10,7 +10,7 @@ from agentlab.minds.rules import TemplateResponder
 from agentlab.plans.references import resolve
 from agentlab.plans.task_plan import PlanStatus, StepStatus
 from agentlab.runs.graph import node
-from agentlab.state.state import State
+from agentlab.state.state import Outcome, State
 
 
 @node
@@ -35,7 +35,8 @@ def final_response(state: State, lab: Bench) -> State:
     if said != text:  # by template, after what a model had begun to say
         lab.emit("on_token", f"\n\n{text}" if said else text)
     lab.emit("on_complete", text, state.session_id)
-    return heard(state.replace(final_response=text, next_action=""), lab, last=True)
+    state = state.replace(final_response=text, next_action="", outcome=outcome_of(state))
+    return heard(state, lab, last=True)
 
 
 def _closed(state: State, lab: Bench) -> State:
@@ -50,6 +51,14 @@ def _closed(state: State, lab: Bench) -> State:
         unfinished = PlanStatus.FAILED if state.stopped_by is None else PlanStatus.ABORTED
         plan = plan.replace(status=PlanStatus.COMPLETED if whole else unfinished)
     return state.replace(task_plan=plan)
+
+
+def outcome_of(state: State) -> Outcome:
+    """Return how the run ended: as its plan did, or well where it needed none."""
+    if state.error is not None:
+        return Outcome.FAILED
+    plan = state.task_plan
+    return Outcome.COMPLETED if plan is None else Outcome(plan.status.value)
 
 
 def plan_answer(state: State) -> Json:

@@ -118,7 +118,7 @@ def plan_request(state: State, lab: Bench) -> PlanRequest:
         number=state.plans,
         seed=state.seed,
         taken=_taken(state),
-        replans_left=max(0, state.max_loops - state.loop_count),
+        replans_left=state.replans_left,
         earlier=plan,
         side_effects=_side_effects(state, lab) if scope != INITIAL else (),
         reflection=state.reflection,
@@ -198,7 +198,7 @@ def _replanned(state: State, lab: Bench, made: TaskPlan, scope: str) -> State:
     assert old is not None
     assert decision is not None
     kept = _kept(state, old, scope, decision.steps_to_cancel)
-    merged = made.replace(replan_count=state.loop_count, user_intent=old.user_intent)
+    merged = made.replace(replan_count=state.replan_count, user_intent=old.user_intent)
     merged = merged.with_steps((*kept, *made.steps))
     if merged.answer is None and _still_resolves(old.answer, merged, state):
         merged = merged.replace(answer=old.answer)

@@ -128,10 +128,11 @@ def carry_out(state: State, lab: Bench, decision: ReplanDecision) -> State:
             next_action=EXECUTE_NEXT_TASK,
         )
     if decision.action in REPLANS and plan is not None:
-        count = state.loop_count + 1
+        count = state.replan_count + 1
         lab.emit("on_replan_required", decision.reasoning, count)
         return state.replace(
             task_plan=plan.replace(status=PlanStatus.REPLANNING),
+            replan_count=count,
             loop_count=count,
             next_action=REPLAN,
         )

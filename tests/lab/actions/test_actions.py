@@ -7,7 +7,7 @@ import pytest
 import agentlab as al
 from agentlab.base.schemas import object_schema
 from agentlab.errors import ConfigError
-from agentlab.lab import actions
+from agentlab.lab.actions import named as actions
 from agentlab.lab.actions.aggregate import Aggregate
 from agentlab.lab.actions.call_tool import CallTool
 from agentlab.lab.actions.named import ACTIONS, register_action

@@ -9,8 +9,7 @@ import copy
 import json
 
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from agentlab.base.values import canonical
 from agentlab.errors import PlanValidationError

@@ -6,8 +6,7 @@ from itertools import pairwise
 
 import networkx as nx
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from agentlab.errors import ConfigError, PlanValidationError
 from agentlab.plans.contract.spec import PlanCapability, PlanSpec, PlanStep

@@ -8,8 +8,7 @@ import sys
 from types import SimpleNamespace
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 import agentlab as al
 from agentlab.lm.scripted import scripted

@@ -5,8 +5,7 @@ from __future__ import annotations
 import xml.etree.ElementTree as ET
 
 import networkx as nx
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from agentlab.plans import graph
 from agentlab.plans.task_plan import StepStatus, TaskPlan, TaskStep

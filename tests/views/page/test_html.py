@@ -7,8 +7,7 @@ import sys
 import time
 from types import SimpleNamespace
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from IPython.core.formatters import DisplayFormatter
 
 import agentlab as al

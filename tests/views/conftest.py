@@ -15,6 +15,7 @@ from agentlab.runs.graph import END, Node
 from agentlab.runs.run import Run
 from agentlab.runs.visits import Lineage
 from agentlab.state.decisions import ReplanDecision, ReplanRecord
+from agentlab.state.messages import said
 from agentlab.state.state import State
 from agentlab.views.inspector import inspector
 from agentlab.views.inspector.inspector import Inspector
@@ -111,8 +112,8 @@ def make_hostile_run(t: str) -> Run:
         State(user_input=t),
         State(
             user_input=t, final_response=f"{t}\n{t}", error=t, stopped_by=t, task_plan=plan,
-            replan_history=[record], results={t: {t: t}}, attempts={f"{t}0": 1}, messages=[{t: t}],
-            world={t: {t: [t]}}, belief={t: t}, answer={t: t},
+            replan_history=[record], results={t: {t: t}}, attempts={f"{t}0": 1}, notes={t: t},
+            messages=[said(t)],            world={t: {t: [t]}}, belief={t: t}, answer={t: t},
         ),
     ]  # fmt: skip
     flow = Workflow(t, [Node(t, lambda state, lab: state)], {t: END}, t)
