@@ -7,9 +7,10 @@ Start here: ``load_suite`` gives scenarios, ``Lab`` holds everything a run works
 ``autonomous.start(lab)`` gives a ``Run``; ``resident`` is the workflow that hears of events, and
 ``PlanningLoop`` keeps sessions of it. ``grid`` and ``Study`` compare arms, ``plots`` draws what
 came out. ``tool`` makes a tool of a function. Names of planners, strategies, workflows and
-environments are looked up in their registries; ``register_environment`` and ``check_environment``
-are for worlds of your own. ``nodes``, ``planners``, ``strategies``, ``environments``, ``plans``,
-``lm`` and ``plots`` are namespaces. Everything is imported when it is first used.
+environments are looked up; ``register`` gives one to what you made, in the same form for every
+kind, and ``check_environment`` checks a world. ``nodes``, ``planners``, ``strategies``,
+``environments``, ``plans``, ``lm`` and ``plots`` are namespaces. Everything is imported when it is
+first used.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from agentlab import environments as environments, lm as lm, plans as plans
+    from agentlab.base.registry import register as register
     from agentlab.environments.base import Environment as Environment
     from agentlab.environments.check import check_environment as check_environment
     from agentlab.environments.fault_plan import (
@@ -58,6 +60,7 @@ else:  # a type checker that saw this would find no unknown name any more
     __getattr__, __dir__, __all__ = face(
         __name__,
         {
+            "base.registry": "register",
             "environments.base": "Environment",
             "environments.check": "check_environment",
             "environments.fault_plan": "FaultPlan TargetedFault",

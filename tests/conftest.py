@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import agentlab as al
+from agentlab.base.registry import KINDS, registry
 from agentlab.environments.chain import generate
 from agentlab.errors import ToolFailure
 from agentlab.minds.planners.fixed import Fixed
@@ -123,3 +124,11 @@ def over(tasks: Any, together: list[int], limits: dict[str, int]) -> bool:
 def optimum():
     """Find the shortest makespan of tasks by brute force."""
     return shortest
+
+
+@pytest.fixture
+def fresh_names(monkeypatch):
+    """Nothing that a user registered, and whatever the test registers is forgotten."""
+    for kind in KINDS:
+        monkeypatch.setattr(registry(kind), "_own", {})
+        monkeypatch.setattr(registry(kind), "_made", {})

@@ -159,16 +159,16 @@ def row(head: str) -> str:
 
 
 def test_the_names_in_the_readme():
+    from agentlab.base.built_in import BUILT_IN
     from agentlab.environments.fault_plan import FaultKind, Persistence, Visibility
     from agentlab.environments.named import get_environment
-    from agentlab.minds.base import PLANNERS
-    from agentlab.minds.strategies.base import STRATEGIES
 
     def names(text: str) -> set[str]:
         return {n.partition("(")[0] for n in re.findall(r"`([a-z][a-z_]*(?:\(.*?\))?)`", text)}
 
-    assert names(row("strategies")) == set(STRATEGIES)
-    assert set(PLANNERS) <= names(row("planners")) <= {*PLANNERS, "plan"}
+    assert names(row("strategies")) == set(BUILT_IN["strategy"])
+    planners = set(BUILT_IN["planner"])
+    assert planners <= names(row("planners")) <= {*planners, "plan"}
     for world in names(row("worlds")):
         assert get_environment(world).name == world
     faults = row("faults")

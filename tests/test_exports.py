@@ -49,6 +49,7 @@ NAMES = [
     "planners",
     "plans",
     "plots",
+    "register",
     "register_environment",
     "report",
     "resident",

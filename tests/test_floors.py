@@ -27,7 +27,7 @@ FLOORS = (
     ("study",), ("views",),
 )  # fmt: skip
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
-LOADERS = {"base.face"}
+LOADERS = {"base.face", "base.registry"}
 """Who may import a module that a variable names."""
 
 

@@ -1,1 +1,1 @@
-"""What everything uses: frozen values, the registry of names, schemas, draws."""
+"""What everything uses: values, names, schemas, draws."""

@@ -1,23 +1,62 @@
-"""Names with arguments: ``retry(2)``, ``reference(noise=0.2)``.
+"""Names: ``retry(2)``, ``reference(noise=0.2)``, ``mymodule:Greedy(k=2)``, and what they stand for.
 
-A name is looked up in a registry and its arguments are literals (numbers, strings, booleans, None,
-lists, maps). Nothing is evaluated: the text is parsed and anything that is no literal is refused.
+A name is looked up, never evaluated: its arguments are literals, and anything else is refused.
+There is one registry for each kind in ``KINDS``, and one form for all of them::
+
+    register("planner", "greedy", Greedy)              # a class or function: what it makes
+    register("planner", "greedy", Greedy(k=2))         # an object: itself
+    register("planner", "greedy", "mymodule:Greedy")   # text: imported when it is first used
+
+    @register("planner", "greedy")                     # the same, above a class or function
+    class Greedy: ...
+
+``module:attribute`` can also stand where a name stands; nothing needs to be registered then. A
+package adds names by entry points of the group ``agentlab``, called KIND.NAME::
+
+    [project.entry-points.agentlab]
+    "planner.greedy" = "greedy_planners:Greedy"
+
+What ships is text in ``built_in``, so nothing is imported before it is used, and what looks a name
+up need not import those who bear it. That is the one way in which a module reaches one above it.
+
+A name may come out of a file that somebody else wrote. So of a module that is named only what can
+be of the kind is called: a class that has the kind's method, or a function of a module that uses
+agentlab; ``os:system('...')`` is refused. Steps of a plan are a model's words: an action type is
+looked up among what is registered and is never a module.
 """
 
 from __future__ import annotations
 
 import ast
 import inspect
+import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Generic, TypeVar
+from functools import cache, partial
+from importlib import import_module
+from types import FunctionType
+from typing import Any, NamedTuple, TypeVar
 
+from agentlab.base.built_in import BUILT_IN, METHOD, SHARED
 from agentlab.errors import ConfigError, UnknownNameError, suggest
 
 T = TypeVar("T")
 
+GROUP = "agentlab"
+"""The group of entry points by which packages add names, each called KIND.NAME."""
 
-def parse_name(text: str) -> tuple[str, list[Any], dict[str, Any]]:
-    """Split ``name(1, key=2)`` into its name, positional and named arguments.
+_MODULE = re.compile(r"\s*([A-Za-z_][\w.]*:[A-Za-z_][\w.]*)\s*(\(.*\))?\s*", re.DOTALL)
+
+
+class Named(NamedTuple):
+    """A name, taken apart."""
+
+    name: str
+    positional: list[Any]
+    named: dict[str, Any]
+
+
+def parse_name(text: str) -> Named:
+    """Split ``name(1, key=2)`` or ``module:attribute(1, key=2)`` into name and arguments.
 
     Raises
     ------
@@ -26,17 +65,21 @@ def parse_name(text: str) -> tuple[str, list[Any], dict[str, Any]]:
 
     Examples
     --------
-    >>> parse_name("retry_then_replan(2, wait=1.5)")
+    >>> tuple(parse_name("retry_then_replan(2, wait=1.5)"))
     ('retry_then_replan', [2], {'wait': 1.5})
     """
+    found = _MODULE.fullmatch(text)
+    call = text if found is None else f"attribute{found[2] or ''}"
     try:
-        tree = ast.parse(text.strip(), mode="eval").body
+        tree = ast.parse(call.strip(), mode="eval").body
     except (SyntaxError, ValueError) as e:
         raise _no_name(text) from e
-    if isinstance(tree, ast.Name):
-        return tree.id, [], {}
-    if not (isinstance(tree, ast.Call) and isinstance(tree.func, ast.Name)):
+    function = tree.func if isinstance(tree, ast.Call) else tree
+    if not isinstance(function, ast.Name):
         raise _no_name(text)
+    name = function.id if found is None else found[1]
+    if not isinstance(tree, ast.Call):
+        return Named(name, [], {})
     try:
         positional = [ast.literal_eval(a) for a in tree.args]
         pairs = [(k.arg, ast.literal_eval(k.value)) for k in tree.keywords]
@@ -45,86 +88,274 @@ def parse_name(text: str) -> tuple[str, list[Any], dict[str, Any]]:
     named = {key: value for key, value in pairs if key is not None}
     if len(named) < len(pairs):  # a key twice, or ``**mapping``
         raise _no_name(text)
-    return tree.func.id, positional, named
+    return Named(name, positional, named)
 
 
 def _no_name(text: str) -> ConfigError:
     return ConfigError(
-        f"expected a name with literal arguments such as 'retry(2)' or 'reference(noise=0.2)', "
-        f"got {text!r}"
+        f"expected a name with literal arguments such as 'retry(2)' or 'reference(noise=0.2)', or "
+        f"'module:attribute', got {text!r}"
     )
 
 
-class Registry(Mapping[str, Callable[..., T]], Generic[T]):
-    """Factories by name.
+class Registry(Mapping[str, Any]):
+    """What names of one kind stand for; as a mapping, what each stands for without arguments.
 
     Parameters
     ----------
     kind : str
         What it holds, for messages ("planner").
+    built_in : mapping of str to str
+        Name to ``module:attribute``.
+    method : str
+        What everything of the kind has; empty: anything will do.
+    shared : bool
+        A name stands for one object, made once.
     """
 
-    def __init__(self, kind: str) -> None:
-        self.kind = kind
-        self._factories: dict[str, Callable[..., T]] = {}
+    def __init__(
+        self, kind: str, built_in: Mapping[str, str] | None = None, method: str = "",
+        shared: bool = False,
+    ) -> None:  # fmt: skip
+        self.kind, self._method, self._shared = kind, method, shared
+        self._built_in = dict(built_in or {})
+        self._own: dict[str, Any] = {}
+        self._made: dict[str, Any] = {}
 
-    def register(self, name: str) -> Callable[[Callable[..., T]], Callable[..., T]]:
-        """Register the decorated factory under ``name``."""
+    def register(self, name: str, thing: Any) -> None:
+        """Let a name stand for a factory, an object, or what a ``module:attribute`` is.
 
-        def put(factory: Callable[..., T]) -> Callable[..., T]:
-            self._factories[name] = factory
-            return factory
-
-        return put
-
-    def added(self) -> dict[str, Callable[..., T]]:
-        """Return the factories that a user registered, for handing them to other processes."""
-        own = {n: f for n, f in self._factories.items() if not _ours(f)}
-        return own
-
-    def build(self, text: str) -> T:
-        """Return what ``name(arguments)`` stands for.
+        A name that a user gave before is given anew, so that a cell can be run twice.
 
         Raises
         ------
         ConfigError
-            The text is malformed, or the arguments do not fit.
-        UnknownNameError
-            The name is not registered.
+            The name is taken by what ships, or the text names no module.
         """
-        name, positional, named = parse_name(text)
-        if name not in self._factories:
-            raise UnknownNameError(self.kind, name, self._factories)
-        factory = self._factories[name]
+        if name in self._built_in:
+            raise ConfigError(f"{self.kind} {name!r} ships with agentlab; take another name")
+        if isinstance(thing, str) and ":" not in parse_name(thing).name:
+            raise ConfigError(f"{self.kind} {name!r}: expected 'module:attribute', got {thing!r}")
+        self._own[name] = thing
+        self._made.pop(name, None)
+
+    def added(self) -> dict[str, Any]:
+        """Return what a user registered, for handing it to other processes."""
+        return dict(self._own)
+
+    def build(self, text: str) -> Any:
+        """Return what ``name(arguments)`` or ``module:attribute(arguments)`` stands for.
+
+        Raises
+        ------
+        ConfigError
+            The text is malformed, the arguments do not fit, or it is none of the kind.
+        UnknownNameError
+            The name is not registered, or the module has no such attribute.
+        """
+        if text in self._made:
+            return self._made[text]
+        asked = Named(text, [], {}) if self._local(text) is not None else parse_name(text)
+        if ":" in asked.name:
+            thing = _imported(self.kind, asked.name)
+            if _is_function(thing) and not _uses_agentlab(thing):
+                raise ConfigError(
+                    f"{self.kind} {text!r}: a function is only called where its module uses "
+                    f'agentlab; put @agentlab.register("{self.kind}", ...) above it'
+                )
+        else:
+            thing = self._local(asked.name)
+            if thing is None:
+                thing = _entry_points(self.kind).get(asked.name)
+        if thing is None:
+            raise UnknownNameError(self.kind, asked.name, self)
+        made = self._make(text, thing, asked)
+        if self._shared:
+            self._made[text] = made
+        return made
+
+    def _make(self, text: str, thing: Any, asked: Named) -> Any:
+        if isinstance(thing, str):
+            where = parse_name(thing)
+            thing = _imported(self.kind, where.name)
+            if where.positional or where.named:
+                thing = partial(thing, *where.positional, **where.named)
+        if isinstance(thing, type):
+            self._check(text, thing)  # before it is called
+        if isinstance(thing, type) or _is_function(thing):
+            made = self._called(text, thing, asked)
+        elif asked.positional or asked.named:
+            raise ConfigError(f"{self.kind} {text!r}: {asked.name} is an object; give no arguments")
+        else:
+            made = thing
+        self._check(text, made)
+        if self.kind == "action" and ":" not in text and made.type != text:
+            raise ConfigError(f"action {text!r}: its type is {made.type!r}; register it under that")
+        return made
+
+    def _called(self, text: str, factory: Callable[..., Any], asked: Named) -> Any:
         signature = inspect.signature(factory)
         try:
-            signature.bind(*positional, **named)
+            signature.bind(*asked.positional, **asked.named)
         except TypeError as e:
-            unknown = [k for k in named if k not in signature.parameters]
+            unknown = [k for k in asked.named if k not in signature.parameters]
             hint = f"; {suggest(unknown[0], signature.parameters)}" if unknown else ""
             raise ConfigError(
-                f"{self.kind} {name}{signature_text(factory)}: got {text!r}: {e}{hint}"
+                f"{self.kind} {asked.name}{signature_text(factory)}: got {text!r}: {e}{hint}"
             ) from e
         try:
-            return factory(*positional, **named)
+            return factory(*asked.positional, **asked.named)
         except (TypeError, ValueError) as e:
             raise ConfigError(f"{self.kind} {text!r}: {e}") from e
 
-    def __getitem__(self, name: str) -> Callable[..., T]:
-        return self._factories[name]
+    def _check(self, text: str, thing: Any) -> None:
+        if self._method and not hasattr(thing, self._method):
+            raise ConfigError(
+                f"{self.kind} {text!r}: expected something with a method {self._method}(...), "
+                f"got {thing!r}"
+            )
+
+    def _local(self, name: str) -> Any:
+        """Return what a name stands for, or None; what packages add takes long to look through."""
+        return self._built_in.get(name, self._own.get(name))
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self:
+            raise KeyError(name)
+        return self.build(name)
+
+    def __contains__(self, name: object) -> bool:
+        if not isinstance(name, str):
+            return False
+        return self._local(name) is not None or name in _entry_points(self.kind)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._factories)
+        return iter({**self._built_in, **self._own, **_entry_points(self.kind)})
 
     def __len__(self) -> int:
-        return len(self._factories)
+        return sum(1 for _ in self)
 
 
-def _ours(factory: Callable[..., Any]) -> bool:
-    return str(getattr(factory, "__module__", "")).partition(".")[0] == "agentlab"
+def _entry_points(kind: str) -> dict[str, str]:
+    """Return the names of a kind that installed packages add."""
+    start = f"{kind}."
+    return {k.removeprefix(start): v for k, v in _all_entry_points() if k.startswith(start)}
+
+
+@cache
+def _all_entry_points() -> tuple[tuple[str, str], ...]:
+    from importlib.metadata import entry_points
+
+    return tuple((point.name, point.value) for point in entry_points(group=GROUP))
+
+
+def _imported(kind: str, text: str) -> Any:
+    """Return the attribute of a module that ``module:attribute`` names."""
+    module, _, path = text.partition(":")
+    try:
+        found: Any = import_module(module)
+    except ModuleNotFoundError as e:
+        if e.name is None or not f"{module}.".startswith(f"{e.name}."):
+            raise
+        raise ConfigError(
+            f"{kind} {text!r}: there is no module {module!r}; it must be installed, on sys.path, "
+            "or a file of the folder in which the command runs"
+        ) from e
+    except Exception as e:
+        raise ConfigError(
+            f"{kind} {text!r}: importing {module} raised {type(e).__name__}: {e}"
+        ) from e
+    for part in path.split("."):
+        if not hasattr(found, part):
+            names = [n for n in vars(found) if not n.startswith("_")]
+            raise UnknownNameError(kind, part, names, where=f"module {module!r}")
+        found = getattr(found, part)
+    return found
+
+
+def _is_function(thing: Any) -> bool:
+    return isinstance(thing, partial) or inspect.isroutine(thing)
+
+
+def _uses_agentlab(function: Any) -> bool:
+    """Return whether the module of a function holds anything of agentlab's, and is none of it."""
+    if not isinstance(function, FunctionType) or _root(function) == "agentlab":
+        return False
+    return any(_root(v) == "agentlab" for v in list(function.__globals__.values()))
+
+
+def _root(thing: Any) -> str:
+    name = getattr(thing, "__name__", "") if inspect.ismodule(thing) else None
+    return str(name or getattr(thing, "__module__", "")).partition(".")[0]
 
 
 def signature_text(factory: Callable[..., Any]) -> str:
     """Return a factory's parameters with defaults, without types: ``(k=1, wait=0.0)``."""
     parameters = inspect.signature(factory).parameters.values()
     return f"({', '.join(str(p.replace(annotation=p.empty)) for p in parameters)})"
+
+
+# ---- one registry a kind ---------------------------------------------------------------------
+
+_REGISTRIES = {
+    kind: Registry(kind, names, METHOD.get(kind, ""), kind in SHARED)
+    for kind, names in BUILT_IN.items()
+}
+KINDS = tuple(_REGISTRIES)
+
+
+def registry(kind: str) -> Registry:
+    """Return the registry of a kind.
+
+    Raises
+    ------
+    UnknownNameError
+        There is no such kind.
+    """
+    if kind not in _REGISTRIES:
+        raise UnknownNameError("kind", kind, KINDS)
+    return _REGISTRIES[kind]
+
+
+def register(kind: str, name: str, thing: Any = None) -> Callable[[T], T]:
+    """Make something known by a name, here and in the worker processes of studies.
+
+    Parameters
+    ----------
+    kind : str
+        "planner", "strategy", "action", "workflow", "environment", "retriever", "reflector" or
+        "responder".
+    name : str
+        An action's is its ``type``, and an environment's its ``name``.
+    thing : class, function, object or str, optional
+        A class or function is called with the arguments that follow the name; an object stands for
+        itself; "module:attribute" is imported when it is first used. Left out: what this decorates.
+
+    Raises
+    ------
+    UnknownNameError
+        There is no such kind.
+    ConfigError
+        The name is taken by what ships.
+    """
+    of_kind = registry(kind)
+
+    def put(decorated: T) -> T:
+        of_kind.register(name, decorated)
+        return decorated
+
+    if thing is not None:
+        put(thing)
+    return put
+
+
+def registered() -> dict[str, dict[str, Any]]:
+    """Return what users registered, by kind and name, for handing it to other processes."""
+    return {kind: own for kind in KINDS if (own := registry(kind).added())}
+
+
+def learn(names: Mapping[str, Mapping[str, Any]]) -> None:
+    """Register what another process had ``registered``."""
+    for kind, own in names.items():
+        for name, thing in own.items():
+            register(kind, name, thing)

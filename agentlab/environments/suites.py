@@ -11,7 +11,7 @@ from typing import Any, overload
 from pydantic import ValidationError
 
 from agentlab.base.values import explain
-from agentlab.environments.named import _PROVIDERS, get_environment, provided
+from agentlab.environments.named import ENVIRONMENTS, get_environment
 from agentlab.environments.scenario import Scenario
 from agentlab.errors import AgentLabError, PlanParseError, ScenarioError, UnknownNameError
 from agentlab.plans.parsing import parse_plan
@@ -35,7 +35,8 @@ def load_suite(name: str | Path) -> Suite:
     Parameters
     ----------
     name : str or Path
-        "quickstart", "chain", "travel", "blocks", "workshop", "agentdojo/travel", or a file.
+        "quickstart", "chain", "travel", "blocks", "workshop", a file, or an environment that has
+        ``scenarios()``, such as "agentdojo/travel".
 
     Raises
     ------
@@ -46,26 +47,18 @@ def load_suite(name: str | Path) -> Suite:
     """
     if isinstance(name, Path) or str(name).endswith(".jsonl"):
         return read_suite(name, check=check_scenario)
-    provided = provided_suite(name)
-    if provided is not None:
-        return provided
-    if name not in suite_names():
-        raise UnknownNameError("suite", name, [*suite_names(), *provided_names()])
-    return _shipped(name)
+    if name in suite_names():
+        return _shipped(name)
+    brought = getattr(ENVIRONMENTS.get(name), "scenarios", None)
+    if brought is None:
+        raise UnknownNameError("suite", name, [*suite_names(), *brought_names()])
+    suite: Suite = brought()
+    return suite
 
 
-def provided_suite(name: str) -> Suite | None:
-    """Return the suite "prefix/part" of a provider, or None when no provider has that prefix."""
-    prefix, _, part = name.partition("/")
-    if not part or prefix not in _PROVIDERS:
-        return None
-    made: Suite = provided(prefix, "load_suite")(part)
-    return made
-
-
-def provided_names() -> list[str]:
-    """Return the suites that providers have, as "prefix/part"."""
-    return [f"{prefix}/{part}" for prefix in _PROVIDERS for part in provided(prefix, "PARTS")]
+def brought_names() -> list[str]:
+    """Return the suites that worlds bring along, each called PACKAGE/PART as its world is."""
+    return [name for name in ENVIRONMENTS if "/" in name]
 
 
 def check_scenario(scenario: Scenario) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
+from agentlab.base.registry import registry
 from agentlab.environments.base import Environment
 from agentlab.environments.fault_plan import FaultPlan
 from agentlab.environments.suites import find_recording
@@ -14,7 +15,6 @@ from agentlab.lab.executor import SimulatedExecutor
 from agentlab.lab.threads import ThreadedExecutor
 from agentlab.lm.model import Model
 from agentlab.minds.base import Decider, Planner
-from agentlab.minds.rules import RuleReflector, TemplateResponder
 from agentlab.minds.strategies.base import Strategy
 
 _EXAMPLE = "lm='openai/gpt-4o-mini'"
@@ -46,20 +46,13 @@ def executor_named(name: str | None, workers: int, environment: Environment | No
 
 def _mind(kind: str, given: Any, model: Model | None) -> Any:
     """Return the reflector or responder that a name stands for."""
-    rule = "rules" if kind == "reflector" else "template"
     if given is None:
+        rule = "rules" if kind == "reflector" else "template"
         given = rule if model is None else "lm"
-    if not isinstance(given, str):
-        return given
-    if given not in (rule, "lm"):
-        raise UnknownNameError(kind, given, (rule, "lm"))
-    if given == "lm":
-        if model is None:
-            raise ConfigError(f"the {kind} 'lm' asks a language model: name one, e.g. {_EXAMPLE}")
-        from agentlab.minds.by_model import LMReflector, LMResponder
-
-        return LMReflector() if kind == "reflector" else LMResponder()
-    return RuleReflector() if kind == "reflector" else TemplateResponder()
+    made = registry(kind).build(given) if isinstance(given, str) else given
+    if model is None and getattr(made, "needs_model", False):
+        raise ConfigError(f"the {kind} {given!r} asks a language model: name one, e.g. {_EXAMPLE}")
+    return made
 
 
 def _decider() -> Decider:

@@ -124,6 +124,10 @@ class Scripted:
         kind = "a function" if callable(self._script) else f"{len(self._script)} replies"
         return f"Scripted({'rules' if self._rules is not None else kind})"
 
+    def arm_key(self) -> Any:
+        """Return what tells it from other scripts, whatever it has been asked."""
+        return self._rules or self._script
+
     def __getstate__(self) -> dict[str, Any]:
         return {k: v for k, v in self.__dict__.items() if k != "_lock"}
 

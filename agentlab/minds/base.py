@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
-from agentlab.base.registry import Registry
 from agentlab.base.values import Document, Json
 from agentlab.environments.base import Environment
 from agentlab.environments.scenario import Goal, Scenario
@@ -137,9 +136,6 @@ class Planner(Protocol):
         PlanError
             No plan can be made.
         """
-
-
-PLANNERS: Registry[Planner] = Registry("planner")
 
 
 def checked_plan(reply: Json, request: PlanRequest, kit: Kit) -> TaskPlan:

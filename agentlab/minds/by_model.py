@@ -40,6 +40,8 @@ LIST = {"type": "array", "maxItems": 4, "items": {"type": "string", "maxLength":
 class LMReflector:
     """Judges an execution by asking the model; by the rule where no usable reply comes."""
 
+    needs_model = True
+
     def __init__(self) -> None:
         schema = object_schema(
             analysis=TEXT, goalAchieved={"type": "boolean"}, needReplan={"type": "boolean"},
@@ -60,6 +62,8 @@ class LMReflector:
 
 class LMResponder:
     """Writes the final response by asking the model; by the template where no reply comes."""
+
+    needs_model = True
 
     def __init__(self) -> None:
         self.program = TextProgram(RESPOND, SITUATION)

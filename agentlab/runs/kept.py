@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from agentlab.base.registry import registry
 from agentlab.base.values import Json
 from agentlab.errors import RunError, StoreError
 from agentlab.lab.lab import Lab
@@ -40,6 +41,7 @@ class Made:
         Carried out as it is; None: a planner makes one.
     workers : int
         Steps that may be under way at once.
+    workflow : str
     """
 
     agent: str
@@ -49,6 +51,7 @@ class Made:
     strategy: str | None = None
     plan: Json = None
     workers: int = 1
+    workflow: str = "autonomous"
 
     def lab(self) -> Lab:
         """Return the lab."""
@@ -65,7 +68,7 @@ class Made:
             from agentlab.tools.mcp import listings
 
             registry["listed"] = listings(self.registry.mcp_servers.values())
-        fields = ("agent", "lm", "planner", "strategy", "plan", "workers")
+        fields = ("agent", "lm", "planner", "strategy", "plan", "workers", "workflow")
         names = {k: getattr(self, k) for k in fields}
         return {**names, "registry": registry}
 
@@ -135,8 +138,9 @@ def load(out: str | Path, run: str = "", *, replay: bool, handler: object = None
             f"{out}: run {ids[-1]} was not kept by 'agentlab run --out'; Run.resume(store, lab) "
             "goes on with it"
         )
-    lab = Made.from_json(made, listed=replay).lab()
-    return Run.resume(Store(out, read_only=replay), lab, ids[-1], handler=handler)
+    made_of = Made.from_json(made, listed=replay)
+    graph = registry("workflow").build(made_of.workflow)
+    return Run.resume(Store(out, read_only=replay), made_of.lab(), ids[-1], graph, handler)
 
 
 def replay(out: str | Path, run: str = "") -> ReplayReport:

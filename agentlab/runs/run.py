@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from agentlab.base.face import load
+from agentlab.base.registry import registry
 from agentlab.base.values import is_json
 from agentlab.environments.base import Verdict
 from agentlab.errors import ReplayError, RunError, UnknownNameError
@@ -151,7 +152,7 @@ class Run:
         kept = store if isinstance(store, Store) else Store(store)
         found = kept.load_run(run_id)
         if workflow is None:
-            workflow = load("agentlab.workflows.named:get_workflow")(found.workflow)
+            workflow = registry("workflow").build(found.workflow)
         if handler is not None:
             lab = lab.bind(handler=handler)
         if workflow.strategy is not None and not lab.strategy_named:

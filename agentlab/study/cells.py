@@ -22,11 +22,10 @@ from agentlab.plans.graph import critical_path
 from agentlab.plans.task_plan import StepStatus, TaskPlan
 from agentlab.runs.run import Run
 from agentlab.study.controls import ceiling, floor
-from agentlab.study.grid import Arm
+from agentlab.study.grid import Arm, workflow_of
 from agentlab.study.metrics import parallel_efficiency, speed_up
 from agentlab.tools.tool import Effect
 from agentlab.trace.store import CellResult, pack_spans
-from agentlab.workflows.named import get_workflow
 
 ARM, FLOOR, CEILING = "arm", "floor", "ceiling"
 LABS = 256
@@ -64,7 +63,7 @@ class Cell:
         return digest(
             [
                 self.role,
-                None if self.arm is None else self.arm.to_json(),
+                None if self.arm is None else self.arm.key(),
                 self.scenario.digest,
                 None if faults is None else faults.digest,
                 self.fault_rate,
@@ -130,7 +129,7 @@ class Runner:
         plan = lab.faults if lab.faults.rate == cell.fault_rate else lab.faults.replace(
             rate=cell.fault_rate
         )  # fmt: skip
-        run = Run.start(get_workflow(cell.arm.workflow), lab.bind(seed=cell.seed, faults=plan))
+        run = Run.start(workflow_of(cell.arm), lab.bind(seed=cell.seed, faults=plan))
         self._running.add(run)
         try:
             run.finish()
@@ -169,12 +168,8 @@ def _identity(cell: Cell) -> dict[str, Json]:
     return {
         "role": cell.role,
         "asked": cell.asked,
-        "arm": cell.role if arm is None else arm.label,
-        "workflow": None if arm is None else arm.workflow,
-        "planner": None if arm is None else arm.planner_name,
-        "strategy": None if arm is None else arm.strategy_name,
         "workers": None if arm is None else arm.workers,
-        "lm": None if arm is None else arm.lm,
+        **called(cell),
         "scenario": scenario.id,
         "environment": scenario.environment,
         "difficulty": scenario.difficulty,
@@ -182,6 +177,14 @@ def _identity(cell: Cell) -> dict[str, Json]:
         "fault_rate": cell.fault_rate,
         "seed": cell.seed,
     }
+
+
+def called(cell: Cell) -> dict[str, Json]:
+    """Return the columns that say what a cell's arm is called; that may change as a study grows."""
+    names = ("workflow", "planner", "strategy", "lm")
+    if cell.arm is None:
+        return {"arm": cell.role, **dict.fromkeys(names)}
+    return {"arm": cell.arm.label, **{axis: cell.arm.called(axis) for axis in names}}
 
 
 def make_lab(cell: Cell, faults: FaultPlan | None, record: Path | Recording | None = None) -> Lab:
@@ -195,10 +198,11 @@ def make_lab(cell: Cell, faults: FaultPlan | None, record: Path | Recording | No
         Serve the model's calls from this recording, and write there those it does not have.
     """
     assert cell.arm is not None
+    cell.arm.check_made()
     model: str | Model | None = cell.arm.lm
     if model is not None and record is not None:
         tape = Recording(record, "replay_or_call") if isinstance(record, Path) else record
-        model = connected(model).recorded(tape)
+        model = (connected(model) if isinstance(model, str) else model).recorded(tape)
     return Lab(
         cell.scenario, planner=cell.arm.planner, strategy=cell.arm.strategy, seed=cell.seed,
         fault_rate=cell.fault_rate, faults=faults, workers=cell.arm.workers,

@@ -16,6 +16,7 @@ A value stands for a list of one. Names with arguments are looked up, never eval
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -221,7 +222,8 @@ def parse_workers(text: str) -> tuple[int, ...]:
 
 def parse_names(text: str) -> tuple[str, ...]:
     """Return the different parts of a text such as ``autonomous,resident``, in order."""
-    return tuple(dict.fromkeys(part.strip() for part in text.split(",")))
+    outside = r",(?![^(]*\))"  # a comma between arguments parts nothing
+    return tuple(dict.fromkeys(part.strip() for part in re.split(outside, text)))
 
 
 def read_definition(path: str | Path) -> Definition:

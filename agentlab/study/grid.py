@@ -2,22 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import uuid
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from itertools import product
-from typing import Any
+from typing import Any, cast
 
 from agentlab.base.values import Json, digest
 from agentlab.errors import AgentLabError, StudyError, suggest
 from agentlab.lab.lab import Lab
-from agentlab.minds.base import Planner
+from agentlab.lm.model import Model
+from agentlab.minds.base import Planner, Reflector, Responder
 from agentlab.minds.planners.named import get_planner
 from agentlab.minds.strategies.base import Strategy
-from agentlab.minds.strategies.named import get_strategy
+from agentlab.study.identity import Described, label_of, name_of
 from agentlab.workflows.named import get_workflow
+from agentlab.workflows.workflow import Workflow
 
 MINDS = ("lm", "reflector", "responder")
 """Axes that are written down only where they were given."""
+
+DIGITS = 4
+"""Of a digest, behind what objects are called that would be called the same."""
+
+AXES = ("planner", "strategy", "workflow", *MINDS)
+"""Axes whose values are names or objects."""
+
+
+@dataclass(frozen=True)
+class Stored:
+    """Stands for an object of an arm that was read from a folder, where objects are not kept.
+
+    Parameters
+    ----------
+    name : str
+        What results call it.
+    digest : str
+    """
+
+    name: str
+    digest: str
 
 
 @dataclass(frozen=True)
@@ -27,55 +52,65 @@ class Arm:
     Parameters
     ----------
     planner : str or Planner
-        A name with arguments, or an object.
+        A name with arguments, ``module:attribute``, or an object.
     strategy : str or Strategy
-    workflow : str
+    workflow : str or Workflow
     workers : int
         Steps that may be under way at once, at least 1.
-    lm : str, optional
-        Name of a language model (see ``Lab``).
-    reflector, responder : str, optional
+    lm : str or Model, optional
+        A language model, or the name of one (see ``Lab``).
+    reflector, responder : str or object, optional
         "rules" and "template", or "lm"; default: the model where there is one.
     """
 
     planner: str | Planner = "search"
     strategy: str | Strategy = "never"
-    workflow: str = "autonomous"
+    workflow: str | Workflow = "autonomous"
     workers: int = 1
-    lm: str | None = None
-    reflector: str | None = None
-    responder: str | None = None
+    lm: str | Model | None = None
+    reflector: str | Reflector | None = None
+    responder: str | Responder | None = None
 
     @property
     def named(self) -> bool:
-        """True when it is made of names alone, so that it can be written down as JSON."""
-        return isinstance(self.planner, str) and isinstance(self.strategy, str)
+        """True when it is made of names alone, so that it can be made again anywhere."""
+        return not any(True for _ in self._objects())
+
+    def _objects(self) -> Iterator[tuple[str, Any]]:
+        for axis in AXES:
+            value = getattr(self, axis)
+            if value is not None and not isinstance(value, str):
+                yield axis, value
+
+    def called(self, axis: str) -> str | None:
+        """Return what results call the arm's planner, strategy, workflow, lm, ...; None: none."""
+        value = self.to_json().get(axis)
+        return str(value["object"]) if isinstance(value, dict) else cast("str | None", value)
 
     @property
     def planner_name(self) -> str:
         """The planner as results call it."""
-        if isinstance(self.planner, str):
-            return self.planner
-        return str(getattr(self.planner, "name", type(self.planner).__name__))
+        return str(self.called("planner"))
 
     @property
     def strategy_name(self) -> str:
         """The strategy as results call it."""
-        return self.strategy if isinstance(self.strategy, str) else self.strategy.name
+        return str(self.called("strategy"))
 
     @property
     def label(self) -> str:
         """What tells it from other arms, in a few words."""
+        workflow, lm = self.called("workflow"), self.called("lm")
         parts = [self.planner_name, self.strategy_name]
-        parts += [self.workflow] if self.workflow != "autonomous" else []
+        parts += [str(workflow)] if workflow != "autonomous" else []
         parts += [f"workers={self.workers}"] if self.workers != 1 else []
-        parts += [] if self.lm is None else [self.lm.partition("@")[0]]
-        given = {"reflector": self.reflector, "responder": self.responder}
+        parts += [] if lm is None else [lm.partition("@")[0]]
+        given = {k: self.called(k) for k in ("reflector", "responder")}
         parts += [f"{k}={v}" for k, v in given.items() if v is not None]
         return " × ".join(parts)
 
     def to_json(self) -> dict[str, Json]:
-        """Return the arm as JSON; an object is stood for by its name and a digest of its code.
+        """Return the arm as JSON; an object is stood for by its name and a digest of what it is.
 
         An object that changes when it is used stays the arm that it was when this was first asked.
         """
@@ -84,37 +119,81 @@ class Arm:
             cached = self.__dict__["_json"] = {
                 "planner": _written(self.planner),
                 "strategy": _written(self.strategy),
-                "workflow": self.workflow,
+                "workflow": _written(self.workflow),
                 "workers": self.workers,
-                **{k: v for k in MINDS if (v := getattr(self, k)) is not None},
+                **{k: _written(v) for k in MINDS if (v := getattr(self, k)) is not None},
             }
         return cached
 
+    def key(self) -> dict[str, Json]:
+        """Return what a cell's key takes of the arm: what objects are and not how they are called.
+
+        So the same arm may be called otherwise beside other arms.
+        """
+        found = self.to_json().items()
+        return {k: {"digest": v["digest"]} if isinstance(v, dict) else v for k, v in found}
+
+    def call_by_digest(self) -> None:
+        """Add a few digits to what objects are called; another arm is called the same."""
+        for axis, _ in self._objects():
+            written = self.to_json()[axis]
+            assert isinstance(written, dict)
+            plain = str(written["object"]).partition("#")[0]
+            written["object"] = f"{plain}#{str(written['digest'])[:DIGITS]}"
+
+    def check_made(self) -> None:
+        """Refuse an arm that was read from a folder and cannot be made again from there.
+
+        Raises
+        ------
+        StudyError
+            It is made of objects, which are not stored.
+        """
+        for axis, value in self._objects():
+            if isinstance(value, Stored):
+                raise StudyError(
+                    f"the {axis} of this arm is an object of a notebook or script ({value.name}); "
+                    "it is not stored, so it cannot be run from here: open the study where it is "
+                    "made"
+                )
+
+    def unclear(self) -> list[str]:
+        """Say what of it will not be known again in another process, and why; best nothing."""
+        found = []
+        for axis, value in self._objects():
+            if isinstance(value, Stored) or name_of(value) is not None:
+                continue
+            if met := Described(value).unclear:
+                found.append(f"{axis} {label_of(value)} holds {', '.join(met)}")
+        return found
+
+
+_UNNAMED: list[Any] = []
+"""Objects that nothing tells from others but that they are themselves; kept, so they stay so."""
+_PROCESS = uuid.uuid4().hex
+
 
 def _written(value: Any) -> Json:
-    if isinstance(value, str):
+    if value is None or isinstance(value, str):
         return value
-    import cloudpickle
-
-    code = cloudpickle.dumps(value)
-    return {"object": type(value).__name__, "digest": digest(code.hex())}
+    if isinstance(value, Stored):
+        return {"object": value.name, "digest": value.digest}
+    found = Described(value)
+    told: list[Json] = [name_of(value), found.json]
+    if found.unclear and name_of(value) is None:
+        if not any(value is other for other in _UNNAMED):
+            _UNNAMED.append(value)
+        told += [_PROCESS, next(n for n, other in enumerate(_UNNAMED) if other is value)]
+    return {"object": label_of(value), "digest": digest(told)}
 
 
 def arm_from_json(document: dict[str, Json]) -> Arm:
-    """Return the arm that ``to_json`` wrote.
-
-    Raises
-    ------
-    StudyError
-        It was made of notebook objects, which are not stored.
-    """
-    for name in ("planner", "strategy"):
-        if not isinstance(document[name], str):
-            raise StudyError(
-                f"the {name} of this arm is an object of a notebook ({document[name]['object']}); "
-                "it is not stored, so it cannot be run from here: open the study where it is made"
-            )
-    return Arm(**document)
+    """Return the arm that ``to_json`` wrote; ``Stored`` stands for objects."""
+    values: dict[str, Any] = {
+        axis: Stored(str(v["object"]), str(v["digest"])) if isinstance(v, dict) else v
+        for axis, v in document.items()
+    }
+    return Arm(**values)
 
 
 def grid(**axes: Any) -> tuple[Arm, ...]:
@@ -157,6 +236,28 @@ def _listed(value: Any) -> list[Any]:
     return list(value) if isinstance(value, (list, tuple, set)) else [value]
 
 
+def workflow_of(arm: Arm) -> Workflow:
+    """Return the workflow of an arm, looked up where it is a name.
+
+    Raises
+    ------
+    StudyError, UnknownNameError, ConfigError
+        There is none, or it is no workflow.
+    """
+    found = get_workflow(arm.workflow) if isinstance(arm.workflow, str) else arm.workflow
+    if not isinstance(found, Workflow):
+        raise StudyError(f"workflow {found!r} is no agentlab.Workflow")
+    return found
+
+
+def _tell_apart(arms: Sequence[Arm]) -> None:
+    """See to it that arms of other objects are called otherwise."""
+    for label, n in Counter(a.label for a in arms).items():
+        if n > 1:
+            for arm in (a for a in arms if a.label == label):
+                arm.call_by_digest()
+
+
 def check_arms(arms: Iterable[Arm]) -> tuple[Arm, ...]:
     """Return the arms after building each once; two of one label are refused.
 
@@ -172,22 +273,21 @@ def check_arms(arms: Iterable[Arm]) -> tuple[Arm, ...]:
         if not isinstance(arm, Arm):
             raise StudyError(f"expected arms made by agentlab.grid(...), got {arm!r}")
         try:
+            arm.check_made()
             planner = get_planner(arm.planner) if isinstance(arm.planner, str) else arm.planner
             if not isinstance(planner, Planner):
                 raise StudyError(f"planner {arm.planner!r} has no method plan(request, bench)")
-            chosen = arm.strategy
-            strategy = get_strategy(chosen) if isinstance(chosen, str) else chosen
             Lab(
-                lm=arm.lm, planner=planner, strategy=strategy, reflector=arm.reflector,
+                lm=arm.lm, planner=planner, strategy=arm.strategy, reflector=arm.reflector,
                 responder=arm.responder,
             )  # fmt: skip
-            get_workflow(arm.workflow)
+            workflow_of(arm)
         except AgentLabError as e:
             raise StudyError(f"arm {arm.label!r}: {e}") from e
         if isinstance(arm.workers, bool) or not isinstance(arm.workers, int) or arm.workers < 1:
             raise StudyError(f"arm {arm.label!r}: workers must be an integer of at least 1")
-    labels = [a.label for a in checked]
-    doubled = sorted({label for label in labels if labels.count(label) > 1})
+    _tell_apart(checked)
+    doubled = [label for label, n in Counter(a.label for a in checked).items() if n > 1]
     if doubled:
-        raise StudyError(f"two arms are called {doubled[0]!r}; give their objects a name")
+        raise StudyError(f"two arms are called {min(doubled)!r}, and they are the same")
     return tuple(checked)

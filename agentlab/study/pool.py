@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain, islice
@@ -25,12 +25,10 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
+from agentlab.base.registry import learn, registered
 from agentlab.environments.fault_plan import FaultPlan
-from agentlab.environments.named import register_environment, registered
 from agentlab.errors import ConfigError, StudyError
 from agentlab.lm.serde import load_dspy
-from agentlab.minds.base import PLANNERS
-from agentlab.minds.strategies.base import STRATEGIES
 from agentlab.study.cells import Runner, run_cells
 from agentlab.study.threads import POLL, Batches, Keyed, default_threads, threaded, waits
 from agentlab.trace.store import CellResult
@@ -70,7 +68,7 @@ def computed(
     """
     waiting = [item for item in todo if waits(item[1])]
     if threads is None:
-        threads = default_threads(cell.arm.lm for _, cell in waiting if cell.arm is not None)
+        threads = default_threads(c.arm.called("lm") for _, c in waiting if c.arm is not None)
     if threads < 1:
         raise ConfigError(f"expected at least one thread, got {threads}")
     if threads == 1 or len(waiting) < 2:
@@ -114,9 +112,9 @@ def _batched(
         )  # fmt: skip
     except ValueError as e:
         raise ConfigError(f"backend {backend!r}: {e}") from e
-    named = _named()
+    names = registered()
     tasks = (
-        delayed(_worker)(_Path(sys.path), batch, faults, traces, record, named, parent)
+        delayed(_worker)(_Path(sys.path), batch, faults, traces, record, names, parent)
         for batch in pace.batches(todo)
     )
     outputs = pool(tasks)
@@ -145,31 +143,18 @@ def _extend_path(path: list[str]) -> list[str]:
     return path
 
 
-Named = tuple[list[Any], dict[str, Any], dict[str, Any]]
-"""Environments, planners and strategies that were registered by name."""
-
-
-def _named() -> Named:
-    return registered(), PLANNERS.added(), STRATEGIES.added()
-
-
-def _learn(named: Named) -> None:
-    worlds, planners, strategies = named
-    for world in worlds:
-        register_environment(world)
-    for registry, factories in ((PLANNERS, planners), (STRATEGIES, strategies)):
-        for name, factory in factories.items():
-            registry.register(name)(factory)
+Names = Mapping[str, Mapping[str, Any]]
+"""What was registered by name: kind to name to thing."""
 
 
 def _worker(
     path: list[str], batch: Sequence[Keyed], faults: FaultPlan | None, traces: bool,
-    record: Path | None, named: Named, parent: int | None,
+    record: Path | None, names: Names, parent: int | None,
 ) -> list[CellResult]:  # fmt: skip
     """Run a batch in another process, which knows what was registered by name in this one."""
     if parent is not None:
         _end_with(parent)
-    _learn(named)
+    learn(names)
     return run_cells(batch, faults, traces, record)
 
 
@@ -249,7 +234,7 @@ def _spread(
     """Run cells in threads of several processes; each is handed the next when one is finished."""
     import cloudpickle
 
-    work = cloudpickle.dumps((_Path(sys.path), todo, _named(), faults, traces, record))
+    work = cloudpickle.dumps((_Path(sys.path), todo, registered(), faults, traces, record))
     numbers = iter(range(len(todo)))
     shares = [threads // processes + (i < threads % processes) for i in range(processes)]
     crews: list[_Crew] = []
@@ -289,8 +274,8 @@ def _serve(pipe: Connection, parent: int, threads: int) -> None:
     """Run the cells whose numbers come through a pipe, and send back what they came to."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears it, and ends this process
     _end_with(parent)
-    _, todo, named, faults, traces, record = pipe.recv()
-    _learn(named)
+    _, todo, names, faults, traces, record = pipe.recv()
+    learn(names)
     load_dspy()
     gc.freeze()  # what is loaded by now stays: looking through it again takes a tenth of the time
     gc.set_threshold(20_000, 20, 20)

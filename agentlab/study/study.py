@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -22,9 +23,9 @@ from agentlab.errors import StudyError, UnknownNameError
 from agentlab.lm.recording import Recording
 from agentlab.runs.run import Run
 from agentlab.study import frames
-from agentlab.study.cells import ARM, CEILING, FLOOR, Cell, make_lab
+from agentlab.study.cells import ARM, CEILING, FLOOR, Cell, called, make_lab
 from agentlab.study.compare import compare
-from agentlab.study.grid import Arm, arm_from_json, check_arms
+from agentlab.study.grid import Arm, arm_from_json, check_arms, workflow_of
 from agentlab.study.pool import computed
 from agentlab.study.progress import Progress
 from agentlab.study.provenance import code_fingerprint, versions
@@ -32,7 +33,6 @@ from agentlab.trace.compare import ReplayReport, first_difference
 from agentlab.trace.served import served_calls
 from agentlab.trace.span import Span
 from agentlab.trace.store import CellResult, Store
-from agentlab.workflows.named import get_workflow
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -81,7 +81,18 @@ class Study:
         traces: bool = True,
         record: str | Path | None = None,
     ) -> None:
-        self.arms = check_arms([arms] if isinstance(arms, Arm) else arms)
+        arms = check_arms([arms] if isinstance(arms, Arm) else arms)
+        if out is not None:
+            _tell_unclear(arms)
+        self._hold(arms, suite, fault_rate, seeds, faults, out, controls, traces, record)
+
+    def _hold(
+        self, arms: Sequence[Arm], suite: str | Path | Suite | Sequence[Scenario],
+        fault_rate: float | Sequence[float], seeds: int | Sequence[int], faults: FaultPlan | None,
+        out: str | Path | None, controls: bool, traces: bool = True,
+        record: str | Path | None = None,
+    ) -> None:  # fmt: skip
+        self.arms = tuple(arms)
         self.suite = _suite(suite)
         self.fault_rates = _rates(fault_rate)
         self.seeds = _seeds(seeds)
@@ -170,6 +181,8 @@ class Study:
             self._register(store, allow_mixed)
             done = store.cells()
             todo = self._todo(done, retry_crashed)
+            if arms := {c.arm.label: c.arm for _, c in todo if c.arm is not None}:
+                check_arms(arms.values())  # those of a folder have only been read so far
             with Progress(progress, len(todo)) as tell:
                 finished = successes = asked = 0
                 workers = processes or os.cpu_count() or 1
@@ -240,12 +253,15 @@ class Study:
 
     @classmethod
     def open(cls, out: str | Path) -> Study:
-        """Open a study from its results folder.
+        """Open a study from its results folder, to read it or to go on with it.
+
+        Nothing of it is looked up or imported: reading needs no object of anyone. What an arm is
+        made of is looked up when it is run.
 
         Raises
         ------
         StudyError, StoreError
-            The folder holds no study, or one of objects that are not stored.
+            The folder holds no study.
         """
         with Store(out, read_only=True) as store:
             meta = store.meta()
@@ -253,15 +269,14 @@ class Study:
             raise StudyError(f"{out}: holds no study")
         known = meta["definition"]
         scenarios = [Scenario.model_validate(meta["scenarios"][d]) for d in known["scenarios"]]
-        return cls(
-            [arm_from_json(a) for a in known["arms"]],
-            Suite(known["suite"], scenarios),
-            fault_rate=known["fault_rates"],
-            seeds=known["seeds"],
-            faults=None if known["faults"] is None else FaultPlan.model_validate(known["faults"]),
-            out=out,
-            controls=known["controls"],
-        )
+        study = cls.__new__(cls)
+        faults = known["faults"]
+        study._hold(
+            [arm_from_json(a) for a in known["arms"]], Suite(known["suite"], scenarios),
+            known["fault_rates"], known["seeds"],
+            None if faults is None else FaultPlan.model_validate(faults), out, known["controls"],
+        )  # fmt: skip
+        return study
 
     # ---- reading ---------------------------------------------------------------------------
 
@@ -278,7 +293,7 @@ class Study:
         with self._store() as store:
             results = [r for key, r in store.cells().items() if key in mine]
         for r in results:
-            r.row["asked"] = mine[r.cell].asked
+            r.row.update(called(mine[r.cell]), asked=mine[r.cell].asked)
         return frames.runs_frame(results)
 
     @property
@@ -382,7 +397,7 @@ class Study:
         _, found = self.find(cell)
         assert found.arm is not None
         lab = make_lab(found, self.faults, self.record)
-        return Run.start(get_workflow(found.arm.workflow), lab)
+        return Run.start(workflow_of(found.arm), lab)
 
     def replay(self, cell: str) -> ReplayReport:
         """Run a stored cell again and compare it with its stored spans.
@@ -413,6 +428,20 @@ class Study:
                 break
             matched += 1
         return ReplayReport(False, visits, matched, served.served, problem)
+
+
+def _tell_unclear(arms: Iterable[Arm]) -> None:
+    """Say at once what a study cannot be resumed for, and what to do about it."""
+    found = dict.fromkeys(text for arm in arms for text in arm.unclear())
+    if found:
+        warnings.warn(
+            "this study cannot be resumed by another process, as these objects cannot be told "
+            f"from others there: {'; '.join(found)}. Give such an object a name, by "
+            "agentlab.register(kind, name, ...) and that name in the grid, or by an attribute "
+            "'name'; or a method arm_key() that returns what tells it from others, as JSON",
+            UserWarning,
+            stacklevel=3,
+        )
 
 
 def _suite(suite: str | Path | Suite | Sequence[Scenario]) -> Suite:

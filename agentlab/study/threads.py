@@ -23,7 +23,7 @@ POLL = 0.2
 """Seconds after which a wait is begun anew: Ctrl-C may reach this process by another thread."""
 
 _NEAR = re.compile(
-    r"(scripted:|(ollama|vllm|sglang)\w*/)"
+    r"(scripted[:/]|(ollama|vllm|sglang)\w*/)"
     r"|.*@https?://(localhost|127\.[\d.]+|0\.0\.0\.0|\[::1?\])(:|/|$)"
 )
 
@@ -42,7 +42,7 @@ def default_threads(lms: Iterable[str | None]) -> int:
 
 def waits(cell: Cell) -> bool:
     """Return whether a cell spends its time waiting: its arm asks a model, not a recording."""
-    lm = cell.arm.lm if cell.role == ARM and cell.arm is not None else None
+    lm = cell.arm.called("lm") if cell.role == ARM and cell.arm is not None else None
     return lm is not None and lm.partition(":")[0] != "recorded"
 
 

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from agentlab.errors import UnknownNameError
-from agentlab.workflows.autonomous import autonomous
-from agentlab.workflows.resident import resident
+from agentlab.base.registry import registry
 from agentlab.workflows.workflow import Workflow
 
-WORKFLOWS: dict[str, Workflow] = {w.name: w for w in (autonomous, resident)}
+WORKFLOWS = registry("workflow")
 
 
-def get_workflow(name: str) -> Workflow:
-    """Return the workflow of that name.
+def get_workflow(text: str) -> Workflow:
+    """Return the workflow that a name, or ``module:attribute``, stands for.
 
     Raises
     ------
-    UnknownNameError
-        There is none.
+    UnknownNameError, ConfigError
+        There is none, or it is no workflow.
     """
-    if name not in WORKFLOWS:
-        raise UnknownNameError("workflow", name, WORKFLOWS)
-    return WORKFLOWS[name]
+    made: Workflow = WORKFLOWS.build(text)
+    return made

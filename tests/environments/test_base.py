@@ -343,8 +343,7 @@ def test_deadline_and_everything_that_is_missing():
 # ---- by name ---------------------------------------------------------------------------------
 
 
-def test_environments_by_name(monkeypatch):
-    monkeypatch.setattr("agentlab.environments.named._REGISTERED", {})
+def test_environments_by_name(fresh_names):
     for name in ("chain", "travel", "blocks"):
         assert get_environment(name).name == name
         assert get_environment(name) is get_environment(name)

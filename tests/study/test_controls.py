@@ -14,7 +14,6 @@ from agentlab.base.values import digest
 from agentlab.environments.base import Call, Environment, Outcome
 from agentlab.environments.chain import generate
 from agentlab.environments.fault_plan import Outage
-from agentlab.environments.named import _REGISTERED
 from agentlab.environments.scenario import ReferencePlan, ReferenceStep
 from agentlab.study.controls import ceiling, floor
 from agentlab.tools.tool import Tool
@@ -222,8 +221,8 @@ class Lamp(Environment):
 
 
 @pytest.fixture
-def lamp(monkeypatch):
-    monkeypatch.setitem(_REGISTERED, "test-lamp", Lamp())
+def lamp(fresh_names):
+    al.register("environment", "test-lamp", Lamp())
     steps = (ReferenceStep(step_id="press", tool="press"),)
     return al.Scenario(
         id="lamp", environment="test-lamp", task="Light!", world={"on": False}, goal=al.Goal(),

@@ -5,28 +5,26 @@ from __future__ import annotations
 import pytest
 
 import agentlab as al
-from agentlab.minds.base import PLANNERS
-from agentlab.minds.strategies.base import STRATEGIES
+from agentlab.base.registry import registered
 
 
-def test_planners_and_strategies_of_a_user_reach_the_workers(tmp_path, monkeypatch):
-    monkeypatch.setattr(PLANNERS, "_factories", dict(PLANNERS._factories))
-    monkeypatch.setattr(STRATEGIES, "_factories", dict(STRATEGIES._factories))
-
-    @PLANNERS.register("mine")
+def test_planners_and_strategies_of_a_user_reach_the_workers(tmp_path, fresh_names):
+    @al.register("planner", "mine")
     def mine(noise: float = 0.0):
         from agentlab.minds.planners.reference import Reference
 
         return Reference(noise)
 
-    @STRATEGIES.register("dogged")
+    @al.register("strategy", "dogged")
     def dogged(k: int = 5):
         from agentlab.minds.strategies.named import get_strategy
 
         return get_strategy(f"retry({k})")
 
     mine.__module__ = dogged.__module__ = "__main__"  # as in a notebook: pickled by value
-    assert set(PLANNERS.added()) == {"mine"}
+    assert {kind: set(own) for kind, own in registered().items()} == {
+        "planner": {"mine"}, "strategy": {"dogged"},
+    }  # fmt: skip
     arms = al.grid(planner=["mine", "mine(noise=0.5)"], strategy="dogged(3)")
     study = al.Study(arms, al.load_suite("chain")[:3], fault_rate=0.3, seeds=2, out=tmp_path)
     runs = study.run(processes=2)

@@ -15,7 +15,6 @@ import pytest
 import agentlab as al
 from agentlab.environments.base import Call, Outcome
 from agentlab.environments.chain import Chain, generate
-from agentlab.environments.named import _REGISTERED
 from agentlab.environments.suites import Suite
 from agentlab.errors import ConfigError, StoreWriteError, StudyError, UnknownNameError
 from agentlab.minds.planners.search import Search
@@ -171,10 +170,16 @@ def test_objects_of_a_notebook_are_arms_in_other_processes_too(tmp_path):
     watch = Watch()
     made.run(processes=2, progress=watch)
     assert watch.run == 0
-    with pytest.raises(
-        StudyError, match=r"planner of this arm is an object of a notebook \(Mine\)"
-    ):
-        al.Study.open(tmp_path)
+    opened = al.Study.open(tmp_path)
+    same(opened.runs, runs)
+    assert opened.run().equals(opened.runs)  # there is nothing to run
+    key = runs[runs["planner"] == "mine"]["cell"].iloc[0]
+    for needs_it in (opened.rerun, opened.replay):
+        with pytest.raises(StudyError, match=r"planner of this arm is an object .* \(mine\)"):
+            needs_it(key)
+    opened.seeds = (7,)
+    with pytest.raises(StudyError, match="it is not stored"):
+        opened.run()
     stored = sqlite3.connect(tmp_path / "study.db")
     assert b"cloudpickle" not in b"".join(
         json.dumps(row).encode() for row in stored.execute("SELECT key, value FROM meta")
@@ -197,11 +202,11 @@ def test_a_module_that_only_the_parent_finds_is_found_by_workers(tmp_path, monke
     del sys.modules["agentlab_test_planner"]
 
 
-def test_a_world_of_ones_own_reaches_the_workers(tmp_path, monkeypatch):
+def test_a_world_of_ones_own_reaches_the_workers(tmp_path, fresh_names):
     class Hasty(Chain):
         name = "test-hasty"
 
-    monkeypatch.setitem(_REGISTERED, "test-hasty", Hasty())
+    al.register("environment", "test-hasty", Hasty)
     scenario = SUITE[0].replace(environment="test-hasty")
     runs = study(tmp_path, suite=[scenario]).run(processes=2)
     assert set(runs["status"]) == {"done"}

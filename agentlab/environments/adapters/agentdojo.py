@@ -38,7 +38,7 @@ from agentlab.tools.calls import CallRecord, ToolError
 from agentlab.tools.tool import Effect, Tool
 
 VERSION = "v1.2.2"
-SUITES = PARTS = ("workspace", "travel", "banking", "slack")
+SUITES = ("workspace", "travel", "banking", "slack")
 NOON = datetime.datetime(2024, 5, 15, 12)
 """When everything happens: the day that the suites' calendars call today."""
 
@@ -110,6 +110,10 @@ class AgentDojo(Environment):
         if suite not in SUITES:
             raise UnknownNameError("AgentDojo suite", suite, SUITES)
         self.suite, self.name = suite, f"agentdojo/{suite}"
+
+    def scenarios(self) -> Suite:
+        """Return the suite's tasks (see ``load_suite``)."""
+        return load_suite(self.suite)
 
     def tools(self) -> tuple[Tool, ...]:
         """Return the suite's tools; every call takes one simulated second."""

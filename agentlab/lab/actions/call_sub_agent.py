@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from agentlab.base.face import load
+from agentlab.base.registry import registry
 from agentlab.base.schemas import object_schema
 from agentlab.base.values import canonical
 from agentlab.errors import suggest
@@ -86,7 +86,7 @@ class CallSubAgent(Action):
             input=text, now=state.now,
         ) as span:  # fmt: skip
             try:
-                workflow = load("agentlab.workflows.named:get_workflow")(WORKFLOW)
+                workflow = registry("workflow").build(WORKFLOW)
                 last = workflow(lab.initial_state(text, **_carried(state)), lab)
             finally:
                 lab.executor.close()

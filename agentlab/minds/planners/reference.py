@@ -14,7 +14,7 @@ from typing import Any
 from agentlab.base.randomness import generator
 from agentlab.environments.scenario import ReferencePlan, ReferenceStep, Scenario
 from agentlab.errors import PlanError
-from agentlab.minds.base import PLANNERS, REMAINING, Kit, PlanRequest, checked_plan, tool_step
+from agentlab.minds.base import REMAINING, Kit, PlanRequest, checked_plan, tool_step
 from agentlab.plans.parsing import fresh_id
 from agentlab.plans.references import references, rename
 from agentlab.plans.task_plan import TaskPlan, TaskStep
@@ -22,7 +22,6 @@ from agentlab.plans.task_plan import TaskPlan, TaskStep
 NOISE = ("drop", "swap", "insert", "wrong_target", "wrong_argument")
 
 
-@PLANNERS.register("reference")
 class Reference:
     """The gold plan; on a replan, those of its steps that were not completed.
 

@@ -30,7 +30,7 @@ from agentlab.environments.base import Begun, Call, Environment
 from agentlab.environments.fault_plan import INFRASTRUCTURE
 from agentlab.environments.scenario import Goal
 from agentlab.errors import PlanError
-from agentlab.minds.base import PLANNERS, Kit, PlanRequest, checked_plan, tool_step
+from agentlab.minds.base import Kit, PlanRequest, checked_plan, tool_step
 from agentlab.minds.planners.ordering import deordered, direct
 from agentlab.plans.parsing import fresh_id
 from agentlab.plans.references import Reference
@@ -123,7 +123,6 @@ def _path(
     return path[::-1]
 
 
-@PLANNERS.register("search")
 class Search:
     """A* over the belief (``privileged=True``: over the truth).
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from agentlab.base.registry import Registry
 from agentlab.minds.base import Kit
 from agentlab.state.decisions import (
     REPLANS,
@@ -140,6 +139,3 @@ class Strategy:
     def within(self, **bounds: float | None) -> Strategy:
         """Return the strategy with bounds of its budget changed."""
         return replace(self, budget=replace(self.budget, **bounds))  # type: ignore[arg-type]
-
-
-STRATEGIES: Registry[Strategy] = Registry("strategy")

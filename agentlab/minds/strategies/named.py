@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from importlib import import_module
+from agentlab.base.registry import registry
+from agentlab.minds.strategies.base import Strategy
 
-from agentlab.minds.strategies.base import STRATEGIES, Strategy
-
-import_module("agentlab.minds.strategies.presets")
+STRATEGIES = registry("strategy")
 
 
 def get_strategy(text: str) -> Strategy:
@@ -17,4 +16,5 @@ def get_strategy(text: str) -> Strategy:
     UnknownNameError, ConfigError
         The name is not registered, or the arguments do not fit.
     """
-    return STRATEGIES.build(text)
+    made: Strategy = STRATEGIES.build(text)
+    return made

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agentlab.minds.strategies import scopes, triggers
-from agentlab.minds.strategies.base import STRATEGIES, Budget, Strategy
+from agentlab.minds.strategies.base import Budget, Strategy
 from agentlab.state.decisions import ReplanAction
 from agentlab.state.events import Severity
 
@@ -15,13 +15,11 @@ def _named(name: str, *arguments: object, **named: object) -> str:
     return f"{name}({', '.join(shown)})" if shown else name
 
 
-@STRATEGIES.register("never")
 def never() -> Strategy:
     """Go through the plan once, whatever happens."""
     return Strategy("never", triggers.never, scopes.nothing, Budget(replans=0), CONTINUE)
 
 
-@STRATEGIES.register("retry")
 def retry(k: int = 2, wait: float = 0.0) -> Strategy:
     """Try a failed step again, up to k times; then give up."""
     extra = {"wait": wait} if wait else {}
@@ -31,7 +29,6 @@ def retry(k: int = 2, wait: float = 0.0) -> Strategy:
     )  # fmt: skip
 
 
-@STRATEGIES.register("retry_then_replan")
 def retry_then_replan(k: int = 2, replans: int = 3, wait: float = 0.0) -> Strategy:
     """Try a failed step again, up to k times; then plan the rest anew."""
     extra: dict[str, object] = {"replans": replans} if replans != 3 else {}
@@ -42,7 +39,6 @@ def retry_then_replan(k: int = 2, replans: int = 3, wait: float = 0.0) -> Strate
     )  # fmt: skip
 
 
-@STRATEGIES.register("on_error")
 def on_error(replans: int = 3) -> Strategy:
     """Plan the rest anew when a step fails."""
     extra = {"replans": replans} if replans != 3 else {}
@@ -52,7 +48,6 @@ def on_error(replans: int = 3) -> Strategy:
     )  # fmt: skip
 
 
-@STRATEGIES.register("ask_on_error")
 def ask_on_error(replans: int = 3) -> Strategy:
     """Ask the language model what to do when a step fails."""
     extra = {"replans": replans} if replans != 3 else {}
@@ -62,7 +57,6 @@ def ask_on_error(replans: int = 3) -> Strategy:
     )  # fmt: skip
 
 
-@STRATEGIES.register("every_step")
 def every_step(replans: int = 50) -> Strategy:
     """Plan the rest anew after every step, failed or not (Plan-and-Act, arXiv 2503.09572)."""
     extra = {"replans": replans} if replans != 50 else {}
@@ -72,7 +66,6 @@ def every_step(replans: int = 50) -> Strategy:
     )  # fmt: skip
 
 
-@STRATEGIES.register("every")
 def every(n: int = 3, replans: int = 50) -> Strategy:
     """Plan the rest anew after every n-th execution of a step."""
     extra = {"replans": replans} if replans != 50 else {}
@@ -82,7 +75,6 @@ def every(n: int = 3, replans: int = 50) -> Strategy:
     )  # fmt: skip
 
 
-@STRATEGIES.register("reflect_on_total_failure")
 def reflect_on_total_failure(replans: int = 3, executions: int = 20) -> Strategy:
     """Ask the reflector when a whole plan failed: the rule of the autonomous workflow."""
     extra: dict[str, object] = {"replans": replans} if replans != 3 else {}
@@ -93,7 +85,6 @@ def reflect_on_total_failure(replans: int = 3, executions: int = 20) -> Strategy
     )  # fmt: skip
 
 
-@STRATEGIES.register("event_driven")
 def event_driven(
     threshold: str = "WARNING", batch: int = 3, milestones: bool = True, decider: str = "rules",
     replans: int = 3,
@@ -128,7 +119,6 @@ def event_driven(
     )  # fmt: skip
 
 
-@STRATEGIES.register("oracle")
 def oracle(replans: int = 50) -> Strategy:
     """Repair at every delivered fault, seen or silent, with knowledge of it (privileged)."""
     extra = {"replans": replans} if replans != 50 else {}

@@ -6,6 +6,7 @@ was finished. Heavy modules are imported inside the commands, so that help is in
 
 from __future__ import annotations
 
+import os
 import shlex
 import signal
 import sys
@@ -82,6 +83,7 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # a terminal that has no "×" still gets its table
+    sys.path.append(os.getcwd())  # where mymodule:Greedy is looked for last, as modules here are
     app()
 
 

@@ -122,7 +122,7 @@ def suites_table() -> Table:
         difficulties = ", ".join(f"{n} {d}" for d, n in count.items())
         made.add_row(line(name), str(len(suite)), line(worlds), line(difficulties))
     there = find_spec("agentdojo") is not None
-    for name in suites.provided_names():
+    for name in suites.brought_names():
         how = "external" if there else "external: pip install 'agentlab-sandbox[agentdojo]'"
         made.add_row(name, "", name, how)
     return made

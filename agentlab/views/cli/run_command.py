@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
@@ -61,7 +62,7 @@ def run(
     from agentlab.workflows.named import get_workflow
 
     graph = get_workflow(workflow)
-    made = _made(agent, lm, planner, strategy, plan, workers)
+    made = replace(_made(agent, lm, planner, strategy, plan, workers), workflow=workflow)
     progress = Progress(sys.stdout, sys.stderr)
     lab = made.lab()
     lab.agent()

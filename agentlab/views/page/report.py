@@ -306,6 +306,8 @@ def _again(study: Study, meta: dict[str, Any]) -> tuple[Html, Html]:
     line = command(study)
     if line is None:
         line = f"import agentlab as al\nal.Study.open({str(study.out)!r}).run()"
+    if not all(arm.named for arm in study.arms):
+        line = "# Its arms are made of objects: run the script or notebook that made it."
     faults = "what each scenario says"
     if study.faults is not None:
         faults = study.faults.model_dump_json(exclude_defaults=True)

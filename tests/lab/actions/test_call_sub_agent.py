@@ -12,8 +12,8 @@ from agentlab.environments.fault_plan import FaultPlan, TargetedFault
 from agentlab.lm.scripted import scripted
 from agentlab.lm.serde import prompt_text
 from agentlab.lm.settings import ModelSettings
-from agentlab.minds.base import PLANNERS
 from agentlab.minds.planners.fixed import Fixed
+from agentlab.minds.planners.named import PLANNERS
 from agentlab.minds.strategies.named import get_strategy
 from agentlab.state.config import AgentRegistry, AgentSettings, ToolSettings
 from agentlab.trace.journal import Address
@@ -36,7 +36,7 @@ def planned(monkeypatch):
 
     def register(**plans):
         for name, plan in plans.items():
-            monkeypatch.setitem(PLANNERS._factories, name, _maker(plan))
+            monkeypatch.setitem(PLANNERS._own, name, _maker(plan))
 
     return register
 

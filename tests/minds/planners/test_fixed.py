@@ -7,9 +7,9 @@ import pytest
 import agentlab as al
 from agentlab.environments.scenario import Goal
 from agentlab.errors import PlanError, PlanParseError
-from agentlab.minds.base import PLANNERS, Planner, PlanRequest, checked_plan, tool_step
+from agentlab.minds.base import Planner, PlanRequest, checked_plan, tool_step
 from agentlab.minds.planners.fixed import Fixed
-from agentlab.minds.planners.named import get_planner
+from agentlab.minds.planners.named import PLANNERS, get_planner
 from agentlab.workflows.nodes.planning import plan_request
 
 

@@ -7,9 +7,9 @@ from math import sqrt
 import pytest
 
 import agentlab as al
+from agentlab.base.built_in import BUILT_IN
 from agentlab.environments.fault_plan import FaultPlan, Outage, TargetedFault
 from agentlab.errors import ConfigError, UnknownNameError
-from agentlab.minds.strategies.base import STRATEGIES
 from agentlab.minds.strategies.named import get_strategy
 
 TABLE = [  # text, name in results, replans, executions, when spent
@@ -57,7 +57,7 @@ def test_names_and_budgets(text, name, replans, executions, spent):
 
 
 def test_every_preset_is_in_the_table():
-    assert {text.split("(")[0] for text, *_ in TABLE} == set(STRATEGIES)
+    assert {text.split("(")[0] for text, *_ in TABLE} == set(BUILT_IN["strategy"])
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ def test_a_suite_is_loaded_by_name():
     suite = al.load_suite("agentdojo/travel")
     assert (suite.name, len(suite)) == ("agentdojo/travel", 20)
     assert suite["agentdojo-travel-user_task_3"].environment == "agentdojo/travel"
-    with pytest.raises(UnknownNameError, match="did you mean 'travel'"):
+    with pytest.raises(UnknownNameError, match="did you mean 'agentdojo/travel'"):
         al.load_suite("agentdojo/travell")
 
 
