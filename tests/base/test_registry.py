@@ -205,7 +205,7 @@ def test_module_attribute_stands_wherever_a_name_does(module, fresh_names):
         ("os:_exit(3)", "a function is only called where its module uses agentlab"),
         ("subprocess:run(['true'])", "a function is only called where its module uses agentlab"),
         ("nothing_of_ours:make", "a function is only called where its module uses agentlab"),
-        ("agentlab.environments.suites:freeze('/tmp')", "a function is only called where"),
+        ("agentlab.environments.generators:freeze('/tmp')", "a function is only called where"),
         ("subprocess:Popen(['true'])", r"expected something with a method plan\(...\)"),
     ],
 )
@@ -273,10 +273,10 @@ def test_a_package_adds_names_by_entry_points(tmp_path):
     )
     program = (
         "import sys, agentlab as al\n"
-        "from agentlab.minds.planners import PLANNERS, get_planner\n"
+        "from agentlab.minds.planners.named import PLANNERS, get_planner\n"
         "assert 'greedy' in PLANNERS and 'greedy_planners' not in sys.modules\n"
         "assert get_planner('greedy(k=3)').k == 3\n"
-        "from agentlab.minds.strategies import STRATEGIES\n"
+        "from agentlab.minds.strategies.named import STRATEGIES\n"
         "assert 'eager' in STRATEGIES and 'eager' not in PLANNERS\n"
         "try:\n    get_planner('gredy')\n"
         "except al.AgentLabError as e:\n    assert \"did you mean 'greedy'\" in str(e), e\n"
@@ -294,7 +294,7 @@ def test_a_run_does_not_look_through_installed_packages():
     """It takes a tenth of a second and more, in each worker."""
     program = (
         "import agentlab as al\n"
-        "from agentlab import registry\n"
+        "from agentlab.base import registry\n"
         "lab = al.Lab(al.load_suite('chain')[0], planner='search', strategy='retry(1)')\n"
         "al.autonomous.start(lab).finish()\n"
         "assert registry._all_entry_points.cache_info().misses == 0\n"
