@@ -28,7 +28,7 @@ from agentlab.errors import suggest
 from agentlab.minds.base import Kit
 from agentlab.plans.task_plan import TaskStep
 from agentlab.tools.calls import ToolError
-from agentlab.tools.tool import Tool
+from agentlab.tools.tool import REPEATABLE, Tool
 
 
 class Bench(Kit, Protocol):
@@ -57,6 +57,12 @@ class Bench(Kit, Protocol):
     @property
     def model(self) -> Model | None:
         """The language model, where there is one to ask."""
+
+    @property
+    def reviewer(self) -> object | None:
+        """Who lets calls through that need approval: "approve", "reject" or a function; None:
+        people are asked.
+        """
 
     @property
     def ancestors(self) -> tuple[str, ...]:
@@ -162,6 +168,9 @@ class Executor(Protocol):
         time, as in simulated time, there is nothing to cut short.
         """
 
+    def stood(self, state: State) -> None:
+        """Go on from the state's time: while people were waited for, none passed."""
+
     def close(self) -> None:
         """Let go of what it holds outside the state (threads); after the run's last visit."""
 
@@ -241,8 +250,13 @@ def unknown_parameters(step: TaskStep, known: Collection[str]) -> list[str]:
     ]
 
 
-def outcome_of(result: Json, error: ToolError | None) -> StepOutcome:
-    """Return the step outcome of a call."""
+def outcome_of(result: Json, error: ToolError | None, tool: Tool | None = None) -> StepOutcome:
+    """Return the step outcome of a call.
+
+    It is not known whether a call took effect that was interrupted; nor, of a tool that may not
+    simply be called again, one that gave no answer in time.
+    """
     if error is None:
         return StepOutcome(result=result)
-    return StepOutcome(error=str(error), interrupted=error.code == "interrupted")
+    late = error.code == "timeout" and tool is not None and tool.effect not in REPEATABLE
+    return StepOutcome(error=str(error), interrupted=late or error.code == "interrupted")

@@ -14,11 +14,11 @@ from typing import Any
 from agentlab.base.schemas import check_schema
 from agentlab.base.values import Json
 from agentlab.errors import ReferenceError_, ReplayError, suggest
+from agentlab.lab.approval import admitted
 from agentlab.lab.bench import Bench, StepOutcome
 from agentlab.lab.faults import advance
 from agentlab.lab.hearing import published
-from agentlab.lab.scheduling import capacities, lacking, waits
-from agentlab.plans import graph
+from agentlab.lab.scheduling import capacities, lacking, ready, waits
 from agentlab.plans.references import compile_path, resolve
 from agentlab.plans.task_plan import InterruptionContext, PlanStatus, StepStatus, TaskStep
 from agentlab.state.events import SEVERITY, ChangeType, ContextChangeEvent, Severity
@@ -48,6 +48,14 @@ class SimulatedExecutor:
         if waits(state, step):
             return state
         attempt = state.attempts.get(step.step_id, 0) + 1
+        action = bench.actions[step.action_type]
+        if action.needs_approval(step, bench):
+            state, allowed, ended = admitted(state, bench, step, parameters, attempt)
+            if ended is not None:
+                return settle(state, bench, step.step_id, ended, ran=False)
+            if allowed is None:
+                return state
+            parameters = allowed
         assert state.task_plan is not None
         started = state.replace(
             attempts=state.attempts.set(step.step_id, attempt),
@@ -57,7 +65,6 @@ class SimulatedExecutor:
                 step.step_id, status=StepStatus.RUNNING, result=None, error=None
             ).replace(status=PlanStatus.EXECUTING),
         )
-        action = bench.actions[step.action_type]
         try:
             begun, under_way = action.begin(started, bench, step, parameters, attempt)
         except ReplayError:
@@ -95,6 +102,9 @@ class SimulatedExecutor:
     def notify(self) -> None:
         """Do nothing: simulated waiting takes no wall time."""
 
+    def stood(self, state: State) -> None:
+        """Do nothing: simulated time stands by itself."""
+
     def close(self) -> None:
         """Do nothing: all is in the state."""
 
@@ -103,8 +113,7 @@ def next_try(state: State, bench: Bench) -> float | None:
     """Return when the next step that waits to be tried again may start; None: none may."""
     if not state.not_before or state.task_plan is None or len(state.under_way) >= bench.workers:
         return None
-    ready = graph.ready(state.task_plan, state.results)
-    return min((state.not_before[s.step_id] for s in ready if waits(state, s)), default=None)
+    return min((state.not_before[s.step_id] for s in ready(state) if waits(state, s)), default=None)
 
 
 def finished(state: State, bench: Bench, index: int) -> State:

@@ -25,7 +25,15 @@ from agentlab.lab.actions.named import ACTIONS
 from agentlab.lab.agent import Agent
 from agentlab.lab.bench import Action, Executor
 from agentlab.lab.faults import advance
-from agentlab.lab.named import _check_asked, _decider, _mind, _with_rate, connected, executor_named
+from agentlab.lab.named import (
+    _check_asked,
+    _decider,
+    _mind,
+    _with_rate,
+    connected,
+    executor_named,
+    reviewer_of,
+)
 from agentlab.lab.talk import Talk
 from agentlab.lab.tool_door import ToolDoor
 from agentlab.lm.model import Model
@@ -36,6 +44,7 @@ from agentlab.minds.strategies.named import get_strategy
 from agentlab.plans.task_plan import TaskStep
 from agentlab.state.config import AgentConfig, AgentRegistry
 from agentlab.state.state import State
+from agentlab.state.tool_loop import PendingApproval
 from agentlab.tools.tool import Permissions, Tool, ToolRegistry
 from agentlab.trace.inbox import Inbox
 from agentlab.trace.journal import Address, Journal, NestedJournal, NoJournal
@@ -89,6 +98,10 @@ class Lab(ToolDoor):
         is one.
     environment : Environment, optional
         Default: the one that the scenario names.
+    review : {"approve", "reject"} or callable, optional
+        Answers for people where a tool needs approval, also inside sub-agents. A function gets the
+        ``PendingApproval`` and returns "approve", "reject", or a dict with ``answer`` ("edit" too),
+        ``arguments``, ``reason``, ``by``. Default: the run waits (see ``Run.review``).
 
     Raises
     ------
@@ -116,6 +129,7 @@ class Lab(ToolDoor):
         reflector: str | Reflector | None = None,
         responder: str | Responder | None = None,
         environment: Environment | None = None,
+        review: str | Callable[[PendingApproval], Any] | None = None,
     ) -> None:
         if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
             raise ConfigError(f"workers must be an integer of at least 1, got {workers!r}")
@@ -152,6 +166,7 @@ class Lab(ToolDoor):
         self.responder: Responder = _mind("responder", responder, self.model)
         self.decider: Decider | None = None if self.model is None else _decider()
         _check_asked(self.planner, self.strategy, self.model)
+        self.reviewer = reviewer_of(review)
         self.executor: Executor = executor_named(executor, workers, environment)
         self.recorder = Recorder()
         self.journal: Journal = NoJournal()
@@ -300,6 +315,7 @@ class Lab(ToolDoor):
         return lab.bind(
             given_model=self.given_model,
             given_tools=self.given_tools,
+            reviewer=self.reviewer,
             ancestors=(*self.ancestors, self.agent().id),
             strategy=lab.strategy.within(depth=deeper),
             recorder=NestedRecorder(self.recorder, state.visit, address.step_id),

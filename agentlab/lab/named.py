@@ -28,6 +28,15 @@ def connected(text: str) -> Model:
     return connect(text, recordings=find_recording)
 
 
+def reviewer_of(review: Any) -> Any:
+    """Return who reviews calls for people: "approve", "reject", a function, or None."""
+    if review is None or callable(review):
+        return review
+    if review not in ("approve", "reject"):
+        raise UnknownNameError("review", str(review), ("approve", "reject"))
+    return review
+
+
 def executor_named(name: str | None, workers: int, environment: Environment | None) -> Executor:
     """Return the executor that a name stands for (None: see ``Lab``)."""
     if name is None:

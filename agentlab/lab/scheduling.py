@@ -65,11 +65,11 @@ def to_start(state: State, bench: Bench) -> tuple[TaskStep, ...]:
     free = bench.workers - len(state.under_way)
     if plan is None or free < 1:
         return ()
-    ready = graph.ready(plan, state.results)
+    may = ready(state)
     if bench.workers == 1:
-        return tuple(s for s in ready[:1] if not waits(state, s))
-    ready = tuple(s for s in ready if not waits(state, s))
-    if not ready:
+        return tuple(s for s in may[:1] if not waits(state, s))
+    may = tuple(s for s in may if not waits(state, s))
+    if not may:
         return ()
     steps, tasks = _tasks(state, bench)
     busy = tuple(
@@ -80,12 +80,21 @@ def to_start(state: State, bench: Bench) -> tuple[TaskStep, ...]:
     amounts = Counter(r for t in (*(t.needs for t in tasks), *(b.holds for b in busy)) for r in t)
     limits = {r: there.get(r, 1) for r in amounts} | {WORKER: bench.workers}
     if all(n <= limits[r] for r, n in amounts.items()):
-        return ready  # there is enough of everything for all that is left
+        return may  # there is enough of everything for all that is left
     planned = starts(tasks, tuple(sorted(limits.items())), busy)
     now = {s.step_id for s, at in zip(steps, planned, strict=True) if at <= EPSILON}
     tails = dict(zip((s.step_id for s in steps), _tails(tasks), strict=True))
-    chosen = sorted((s for s in ready if s.step_id in now), key=lambda s: -tails[s.step_id])
+    chosen = sorted((s for s in may if s.step_id in now), key=lambda s: -tails[s.step_id])
     return tuple(chosen[:free])
+
+
+def ready(state: State) -> tuple[TaskStep, ...]:
+    """Return the pending steps whose dependencies are met and that wait for nobody's approval."""
+    if state.task_plan is None:
+        return ()
+    held = {p.call_id for p in state.held}
+    found = graph.ready(state.task_plan, state.results)
+    return tuple(s for s in found if s.step_id not in held) if held else found
 
 
 def waits(state: State, step: TaskStep) -> bool:

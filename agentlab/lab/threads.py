@@ -121,7 +121,7 @@ class ThreadedExecutor:
         if len(after.task_results) > len(state.task_results):
             return after
         if len(after.under_way) == len(state.under_way):
-            return state
+            return state if after.loop is state.loop else after
         under_way = after.under_way[-1].replace(visit=state.visit)
         self._launch(bench, under_way)
         return after.replace(under_way=after.under_way.set(-1, under_way))
@@ -156,6 +156,11 @@ class ThreadedExecutor:
         with self._changed:
             self._woken = True
             self._changed.notify_all()
+
+    def stood(self, state: State) -> None:
+        """Go on from the state's time, unless something is under way, for which it went on."""
+        if not state.under_way:
+            self._began, self._zero = None, time.monotonic() - state.now
 
     def close(self) -> None:
         """Tell all calls to stop, and give them half a second to do so."""

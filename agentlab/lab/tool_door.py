@@ -14,6 +14,7 @@ from typing import Any
 from agentlab.base.values import Json, digest, is_json, merge_patch
 from agentlab.environments.base import Begun, Call, Environment, Outcome
 from agentlab.errors import ReplayError, ToolFailure, suggest
+from agentlab.lab.approval import lets_through
 from agentlab.lab.faults import advance, duration, fault_for, stand, strike
 from agentlab.state.state import DeliveredFault, Failure, Fault, State, UnderWay
 from agentlab.tools.calls import CallRecord, ToolError, call_text
@@ -63,7 +64,7 @@ class ToolDoor:
         tuple of State and UnderWay
             The state counts the call; a refused call finishes at once with an error.
         """
-        error = self._refusal(tool, arguments)
+        error = self._refusal(state, address, tool, arguments)
         key = ""
         changes: dict[str, Any] = {"tool_calls": state.tool_calls + 1}
         fault: Fault | None = None
@@ -91,7 +92,9 @@ class ToolDoor:
         )  # fmt: skip
         return state.replace(**changes), under_way
 
-    def _refusal(self, name: str, arguments: Json) -> ToolError | None:
+    def _refusal(
+        self, state: State, address: Address, name: str, arguments: Json
+    ) -> ToolError | None:
         if name not in self.tools:
             text = f"unknown tool {name!r}; {suggest(name, self.tools)}"
             return ToolError(code="unknown_tool", message=text, permanent=True)
@@ -102,6 +105,9 @@ class ToolDoor:
         problem = tool.check(arguments)
         if problem:
             return ToolError(code="bad_arguments", message=problem)
+        if tool.needs_approval and not lets_through(state, address, arguments):
+            text = f"{name} needs approval, and nobody approved this call of it"
+            return ToolError(code="unapproved", message=text, permanent=True)
         return None
 
     def finish_call(

@@ -14,8 +14,8 @@ what was asked inside them, from replay.)
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, overload
 
 from agentlab.base.values import is_json
 from agentlab.environments.fault_plan import LM_KINDS
@@ -47,6 +47,8 @@ class Node:
 
     name: str
     function: NodeFunction
+    listens: bool = False
+    """Whether it looks at what was published, so that an event ends a wait before it."""
 
     def __call__(self, state: State, lab: Bench) -> State:
         """Run the node on a state; the result counts one visit more."""
@@ -99,9 +101,27 @@ def _mark_events(state: State, after: State, lab: Bench) -> None:
             )  # fmt: skip
 
 
-def node(function: NodeFunction) -> Node:
-    """Make a node of a function; the node's name is the function's."""
-    return Node(function.__name__, function)
+@overload
+def node(function: NodeFunction) -> Node: ...
+
+
+@overload
+def node(*, listens: bool) -> Callable[[NodeFunction], Node]: ...
+
+
+def node(
+    function: NodeFunction | None = None, *, listens: bool = False
+) -> Node | Callable[[NodeFunction], Node]:
+    """Make a node of a function; the node's name is the function's.
+
+    Parameters
+    ----------
+    listens : bool
+        Whether it looks at what was published (see ``Node``).
+    """
+    if function is None:
+        return lambda f: Node(f.__name__, f, listens)
+    return Node(function.__name__, function, listens)
 
 
 Router = Callable[[State], str]
@@ -206,7 +226,7 @@ class Graph:
 
 
 def _laid(graph: Graph) -> list[Node]:
-    return [Node(f"{graph.name}.{n.name}", n.function) for n in graph.nodes.values()]
+    return [replace(n, name=f"{graph.name}.{n.name}") for n in graph.nodes.values()]
 
 
 def _led(router: Router | str, doors: Mapping[str, str]) -> Router | str:

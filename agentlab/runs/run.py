@@ -16,16 +16,20 @@ from agentlab.base.face import load
 from agentlab.base.registry import registry
 from agentlab.base.values import is_json
 from agentlab.environments.base import Verdict
-from agentlab.errors import ReplayError, RunError, UnknownNameError
+from agentlab.errors import ReplayError, RunError, UnknownNameError, suggest
+from agentlab.lab.approval import read_answer, reviewed, still_held, with_review
+from agentlab.lab.hearing import PLACE
 from agentlab.lab.lab import Lab
 from agentlab.lab.talk import ask_again
 from agentlab.plans.task_plan import TaskPlan
-from agentlab.runs.graph import END, Graph
+from agentlab.runs.graph import END, WAIT, Graph
+from agentlab.runs.people import BY_HAND, following, next_turn, said_again, waits_for
 from agentlab.runs.visits import Lineage, Visit
 from agentlab.state.decisions import ReplanDecision
 from agentlab.state.events import ContextChangeEvent
 from agentlab.state.state import State
-from agentlab.trace.compare import ReplayReport, first_difference
+from agentlab.state.tool_loop import PendingApproval
+from agentlab.trace.compare import ReplayReport, first_difference, rows
 from agentlab.trace.inbox import Inbox
 from agentlab.trace.journal import Address, Entry, Journal, MemoryJournal, ReplayJournal
 from agentlab.trace.recorder import Recorder
@@ -190,15 +194,23 @@ class Run:
 
     @property
     def next_node(self) -> str:
-        """Name of the node that the next step runs, or END."""
-        if not self.visited:
-            return self.workflow.entry
-        return self.workflow.route(self.visited[-1], self.state)
+        """Name of the node that the next step runs, or END, or WAIT."""
+        return following(self.workflow, self.visited, self.state, self._heard)
 
     @property
     def finished(self) -> bool:
         """True when no node is left."""
         return self.next_node == END
+
+    @property
+    def waiting(self) -> tuple[PendingApproval, ...]:
+        """The calls that wait for a person's answer (see ``review``)."""
+        return () if self.finished else self.state.held
+
+    def _heard(self) -> bool:
+        """Say whether the next visit would hear of something that was published."""
+        address = Address(len(self.visited), PLACE)
+        return bool(self.inbox.waiting()) or self.journal.recorded(address) is not None
 
     @property
     def spans(self) -> list[Span]:
@@ -235,16 +247,21 @@ class Run:
         with self._lock:
             name = self.next_node
             if name == END:
-                raise RunError("the run is finished; rewind or fork it to go on")
-            before, mark = self.state, len(self.spans)
-            try:
-                with self.recorder.under(self._root):
-                    after = self.workflow.nodes[name](before, self.lab)
-                return self._append(name, before, after, mark)
-            except BaseException:
-                del self.recorder.spans[mark:]
-                self.inbox.reopen()
-                raise
+                raise RunError("the run is finished; say something, rewind or fork it to go on")
+            if name == WAIT:
+                raise RunError(waits_for(self.waiting))
+            return self._visit(name, self.workflow.nodes[name])
+
+    def _visit(self, name: str, node: Callable[[State, Lab], State]) -> Visit:
+        before, mark = self.state, len(self.spans)
+        try:
+            with self.recorder.under(self._root):
+                after = node(before, self.lab)
+            return self._append(name, before, after, mark)
+        except BaseException:
+            del self.recorder.spans[mark:]
+            self.inbox.reopen()
+            raise
 
     def _append(self, name: str, before: State, after: State, mark: int) -> Visit:
         index = len(self.visited)
@@ -262,14 +279,19 @@ class Run:
         return Visit(index, name, before, after, tuple(self.spans[mark:]))
 
     def iterate(self) -> Iterator[tuple[str, State]]:
-        """Step to the end, or to a pause, yielding (node name, state after it)."""
+        """Step to the end, a pause, or a wait for people, yielding (node name, state after it)."""
         self._pause.clear()
-        while not self.finished and not self._pause.is_set():
+        while not self._stands and not self._pause.is_set():
             visit = self.step()
             yield visit.node, visit.after
 
+    @property
+    def _stands(self) -> bool:
+        """True when nothing happens by itself any more: at the end, or waiting for people."""
+        return self.next_node in (END, WAIT)
+
     def finish(self, max_visits: int = 10_000) -> State:
-        """Step to the end, or to a pause, and return the state.
+        """Step to the end, a pause, or a wait for people, and return the state.
 
         Raises
         ------
@@ -278,15 +300,15 @@ class Run:
         """
         self._pause.clear()
         for _ in range(max_visits):
-            if self._pause.is_set() or self.finished:
+            if self._pause.is_set() or self._stands:
                 return self.state
             self.step()
-        if self.finished:
+        if self._stands:
             return self.state
         raise RunError(f"not finished after {max_visits} visits")
 
     def run_until(self, target: str | Callable[[State], bool], max_visits: int = 10_000) -> State:
-        """Step until just before a node, or until a condition holds.
+        """Step until just before a node, until a condition holds, or until people are waited for.
 
         Parameters
         ----------
@@ -307,6 +329,8 @@ class Run:
         for _ in range(max_visits):
             if self.finished:
                 raise RunError(f"the run ended without reaching {target!r}")
+            if self.next_node == WAIT:
+                return self.state
             self.step()
             if self._pause.is_set():
                 return self.state
@@ -349,6 +373,66 @@ class Run:
         self.inbox.put(event.replace(session_id=state.session_id, occurred_at=at))
         self.lab.executor.notify()
 
+    # ---- people in the loop ----------------------------------------------------------------
+
+    def review(
+        self, call_id: str, answer: str, arguments: Mapping[str, Any] | None = None, *,
+        reason: str = "", by: str = "a person",
+    ) -> Visit:  # fmt: skip
+        """Answer for a call that waits for approval; a visit of its own, ``(review)``.
+
+        Parameters
+        ----------
+        call_id : str
+            As ``waiting`` lists it: the id of the step.
+        answer : {"approve", "edit", "reject"}
+            A rejected step fails with code "rejected" and is not tried again.
+        arguments : mapping, optional
+            With "edit": what to call with; held against the tool's schema.
+        reason, by : str
+            Recorded with the decision.
+
+        Raises
+        ------
+        RunError
+            No such call waits (any more), or the arguments do not fit; the run still waits.
+        """
+        with self._lock:
+            pending = {p.call_id: p for p in self.waiting}
+            if call_id not in pending:
+                near = suggest(call_id, pending) if pending else "none does"
+                raise RunError(f"no call {call_id!r} waits for a review; {near}")
+            one = pending[call_id]
+            said = reviewed(one, self.lab.tools, answer, arguments, reason, by)
+            return self._by_hand("(review)", lambda s, lab: with_review(s, lab, one, said))
+
+    def say(self, text: str, *, by: str = "user") -> Visit:
+        """Begin the next turn of a run that has ended; a visit of its own, ``(say)``.
+
+        What belongs to a turn is fresh, and the history is kept (see ``State.next_turn``). Calls
+        that wait are rejected first, with the text for a reason. The graph's entry follows.
+
+        Raises
+        ------
+        RunError
+            The run has not ended and does not wait for people, or there is nothing to say.
+        """
+        if not isinstance(text, str) or not text.strip():
+            raise RunError(f"expected what the user says, a text, got {text!r}")
+        with self._lock:
+            if not self._stands:
+                raise RunError(f"the run is under way, before {self.next_node!r}; finish it first")
+            for one in self.waiting:
+                self.review(one.call_id, "reject", reason=text, by=by)
+            return self._by_hand("(say)", lambda s, lab: next_turn(s, lab, text, by))
+
+    def _by_hand(self, name: str, change: Callable[[State, Lab], State]) -> Visit:
+        """Make a visit of what a person says; waiting took no time."""
+        if name == "(say)":
+            self.inbox.reopen()
+        self.lab.executor.stood(self.state)
+        return self._visit(name, lambda s, lab: change(s, lab).replace(visit=s.visit + 1))
+
     # ---- changing what is ------------------------------------------------------------------
 
     def edit(self, plan: TaskPlan | None = None, **fields: Any) -> State:
@@ -367,7 +451,7 @@ class Run:
             A field does not exist or has the wrong type, or the plan changes what is settled.
         """
         with self._lock:
-            edited = _edited(self.state, plan, fields)
+            edited = still_held(_edited(self.state, plan, fields), self.state.task_plan)
             if self._store is not None:
                 self._store.checkpoint(
                     self.run_id, len(self.visited) - 1, "(edit)", self.state, edited
@@ -425,6 +509,7 @@ class Run:
         replies: Mapping[int, str] | None = None,
         seed: int | None = None,
         lab: Lab | None = None,
+        review: Mapping[str, Any] | None = None,
         handler: object | None = None,
     ) -> Run:
         """Start a new run from before visit ``at`` of this one; nothing before is executed again.
@@ -449,6 +534,9 @@ class Run:
             Redraws the faults and noise of the future only.
         lab : Lab, optional
             Go on with another planner, strategy (and its budget) or handler.
+        review : mapping of str to str or dict, optional
+            Call that waits there to the answer: "approve", "reject", or a dict with ``answer``
+            ("edit" too), ``arguments``, ``reason``, ``by``.
         handler : object, optional
 
         Raises
@@ -473,7 +561,7 @@ class Run:
         edited = _edited(base, plan, fields) if plan is not None or fields else base
         given = {
             "plan": plan, "state": state, "decision": decision, "replies": replies, "seed": seed,
-            "lab": lab,
+            "lab": lab, "review": review,
         }  # fmt: skip
         edits = tuple(k for k, v in given.items() if v is not None)
         if handler is not None:
@@ -481,14 +569,17 @@ class Run:
         calls = [s for s in self.recorder.of_kind("lm") if s.visit == where]
         entries: Mapping[Address, Entry] = getattr(self.journal, "entries", {})
         known = [e for a, e in entries.items() if a.visit == where]
-        return Run(
+        fork = Run(
             self.workflow,
             used,
-            [*self.states[:where], edited],
+            [*self.states[:where], still_held(edited, base.task_plan)],
             self.visited[:where],
             journal=MemoryJournal(answered(calls, replies, known)) if replies else None,
             lineage=Lineage(self.run_id, where, edits),
         )
+        for call_id, said in (review or {}).items():
+            fork.review(call_id, **read_answer(said))
+        return fork
 
     def ask_again(self, call: Span, prompt: str | None = None) -> str:
         """Ask the lab's model once more what it was asked in a call; the run stays as it is.
@@ -556,6 +647,8 @@ class Run:
     def _replayed(self, again: Run, k: int) -> str | None:
         """Make visit ``origin + k`` again; return the first difference, or None."""
         name = self.visited[self.origin + k]
+        if name in BY_HAND:
+            return self._said_again(again, k)
         if again.next_node != name:
             return f"visit {self.origin + k}: recorded node {name!r}, now {again.next_node!r}"
         try:
@@ -564,9 +657,21 @@ class Run:
             return f"visit {self.origin + k}: {e}"
         except Exception as e:  # the recorded visit raised nothing
             return f"visit {self.origin + k}: now raises {type(e).__name__}: {e}"
+        return first_difference(rows(self._recorded(k)), rows(visit.spans))
+
+    def _recorded(self, k: int) -> list[Span]:
+        """Return the spans of our k-th visit."""
         end = self._marks[k + 1] if k + 1 < len(self._marks) else len(self.spans)
-        recorded = [s.row() for s in self.spans[self._marks[k] : end]]
-        return first_difference(recorded, [s.row() for s in visit.spans])
+        return self.spans[self._marks[k] : end]
+
+    def _said_again(self, again: Run, k: int) -> str | None:
+        """Put what a person said at visit ``origin + k`` into a replay."""
+        spans = self._recorded(k)
+        try:
+            visit = said_again(again, next(s for s in spans if s.kind == "decision"))
+        except RunError as e:
+            return f"visit {self.origin + k}: {e}"
+        return first_difference(rows(spans), rows(visit.spans))
 
     def __repr__(self) -> str:
         where = "finished" if self.finished else f"before {self.next_node!r}"

@@ -41,4 +41,4 @@ class Lineage:
     at: int
     """Visit before which it was forked."""
     edits: tuple[str, ...] = ()
-    """What was changed: "plan", "state", "decision", "replies", "seed", "lab"."""
+    """What was changed: "plan", "state", "decision", "replies", "seed", "lab", "review"."""

@@ -6,8 +6,11 @@ what a replay need not repeat (attributes such as "served") do not count.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
+
+from agentlab.trace.span import Span
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,11 @@ _COMPARED = {
     "error": 9, "sim_start": 12, "sim_end": 13,
 }  # fmt: skip
 """What makes two spans identical, with its place in a row; ids and wall times do not count."""
+
+
+def rows(spans: Iterable[Span]) -> list[list[Any]]:
+    """Return spans as the rows that are compared."""
+    return [s.row() for s in spans]
 
 
 def first_difference(recorded: list[list[Any]], now: list[list[Any]]) -> str | None:

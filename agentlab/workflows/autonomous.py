@@ -12,8 +12,8 @@
 
 from __future__ import annotations
 
-from agentlab.runs.graph import END
-from agentlab.state.state import EXECUTE_NEXT_TASK, REFLECT, REPLAN, State
+from agentlab.runs.graph import END, WAIT
+from agentlab.state.state import EXECUTE_NEXT_TASK, REFLECT, REPLAN, WAIT_FOR_REVIEW, State
 from agentlab.workflows.nodes import (
     final_response,
     load_config,
@@ -37,7 +37,9 @@ def after_planning(state: State) -> str:
 
 
 def after_execution(state: State) -> str:
-    """Carry out the next step, or reflect."""
+    """Carry out the next step, wait for people, or reflect."""
+    if state.next_action == WAIT_FOR_REVIEW:
+        return WAIT
     return "plan_execution" if state.next_action == EXECUTE_NEXT_TASK else "reflection"
 
 

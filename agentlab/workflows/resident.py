@@ -20,8 +20,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from agentlab.lab.lab import Lab
-from agentlab.runs.graph import END, Router
-from agentlab.state.state import EXECUTE_NEXT_TASK, REFLECT, REPLAN, State
+from agentlab.runs.graph import END, WAIT, Router
+from agentlab.state.state import EXECUTE_NEXT_TASK, REFLECT, REPLAN, WAIT_FOR_REVIEW, State
 from agentlab.workflows.nodes import final_response, load_config
 from agentlab.workflows.nodes.resident import execute, monitor, plan, react, replan
 from agentlab.workflows.workflow import Workflow
@@ -35,7 +35,7 @@ def after_load_config(state: State) -> str:
 def onward(going_on: str) -> Router:
     """Return the router of a node after which ``going_on`` follows where nothing else is said."""
     targets: Mapping[str, str] = {
-        EXECUTE_NEXT_TASK: going_on, REFLECT: "react", REPLAN: "replan",
+        EXECUTE_NEXT_TASK: going_on, REFLECT: "react", REPLAN: "replan", WAIT_FOR_REVIEW: WAIT,
     }  # fmt: skip
 
     def after(state: State) -> str:

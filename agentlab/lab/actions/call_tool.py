@@ -43,7 +43,8 @@ class CallTool(Action):
 
     def needs_approval(self, step: TaskStep, bench: Bench) -> bool:
         """Say whether the tool asks for approval."""
-        return bench.tools[step.target_resource].needs_approval
+        tool = bench.tools.get(step.target_resource)
+        return tool is not None and tool.needs_approval
 
     def display(self, step: TaskStep) -> str:
         """Return the call."""
@@ -60,7 +61,7 @@ class CallTool(Action):
         """Finish the call."""
         address = Address(state.visit, under_way.step_id, under_way.attempt)
         state, result, error = bench.finish_call(state, under_way, address)
-        return state, outcome_of(result, error)
+        return state, outcome_of(result, error, bench.tools.get(under_way.tool))
 
 
 def of_server(tool: Tool) -> bool:

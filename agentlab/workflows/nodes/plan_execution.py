@@ -5,16 +5,15 @@ from __future__ import annotations
 from agentlab.lab.bench import Bench, StepOutcome
 from agentlab.lab.executor import settle
 from agentlab.lab.hearing import heard
-from agentlab.lab.scheduling import to_start
-from agentlab.plans import graph
+from agentlab.lab.scheduling import ready, to_start
 from agentlab.plans.task_plan import PlanStatus, StepStatus, TaskPlan
 from agentlab.runs.graph import node
 from agentlab.state.decisions import TriggerPoint
-from agentlab.state.state import EXECUTE_NEXT_TASK, REFLECT, State, TaskResult
+from agentlab.state.state import EXECUTE_NEXT_TASK, REFLECT, WAIT_FOR_REVIEW, State, TaskResult
 from agentlab.workflows.nodes.watching import broken, never_starting, watched
 
 
-@node
+@node(listens=True)
 def plan_execution(state: State, lab: Bench) -> State:
     """Carry the next step out, then ask the strategy whether it wants to decide something.
 
@@ -36,6 +35,8 @@ def plan_execution(state: State, lab: Bench) -> State:
             state, stopped = submitted(state, lab)
             if len(state.task_results) > before:  # one was settled at once
                 break
+            if stopped is None and waits_for_people(state, lab):
+                return state.replace(next_action=WAIT_FOR_REVIEW, trigger=None)
             if not state.under_way and (stopped or not may_start(state)):
                 state = state if stopped else blocked(state, lab)
                 break
@@ -45,8 +46,14 @@ def plan_execution(state: State, lab: Bench) -> State:
 
 def may_start(state: State) -> bool:
     """Say whether a step is ready."""
-    assert state.task_plan is not None
-    return bool(graph.ready(state.task_plan, state.results))
+    return bool(ready(state))
+
+
+def waits_for_people(state: State, lab: Bench) -> bool:
+    """Say whether nothing is under way or may start, and somebody's answer is waited for."""
+    if not state.held or state.under_way or may_start(state):
+        return False
+    return not any(s.skippable or not lab.strategy.watches for s in never_starting(state))
 
 
 def submitted(state: State, lab: Bench) -> tuple[State, str | None]:

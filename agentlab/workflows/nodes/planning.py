@@ -8,6 +8,7 @@ from typing import Any
 from agentlab.base.values import digest
 from agentlab.environments.scenario import Goal
 from agentlab.errors import LMError, PlanError, PlanParseError
+from agentlab.lab.approval import still_held
 from agentlab.lab.bench import Bench
 from agentlab.minds.base import FULL, INITIAL, REMAINING, PlanRequest
 from agentlab.plans import graph
@@ -211,7 +212,7 @@ def _replanned(state: State, lab: Bench, made: TaskPlan, scope: str) -> State:
         replan_history=state.replan_history.append(record),
         next_action=EXECUTE_NEXT_TASK if merged.steps else FINAL_RESPONSE,
     )
-    return _guarded(state, lab)
+    return _guarded(still_held(state, old), lab)
 
 
 def _kept(state: State, old: TaskPlan, scope: str, cancel: tuple[int, ...]) -> list[TaskStep]:

@@ -11,8 +11,21 @@ from agentlab.lab.bench import Bench
 from agentlab.lab.hearing import heard
 from agentlab.minds.strategies.triggers import told
 from agentlab.runs.graph import Node, node
-from agentlab.state.state import EXECUTE_NEXT_TASK, FINAL_RESPONSE, REFLECT, REPLAN, State
-from agentlab.workflows.nodes.plan_execution import blocked, may_start, routed, submitted
+from agentlab.state.state import (
+    EXECUTE_NEXT_TASK,
+    FINAL_RESPONSE,
+    REFLECT,
+    REPLAN,
+    WAIT_FOR_REVIEW,
+    State,
+)
+from agentlab.workflows.nodes.plan_execution import (
+    blocked,
+    may_start,
+    routed,
+    submitted,
+    waits_for_people,
+)
 from agentlab.workflows.nodes.planning import cancelled, planning
 from agentlab.workflows.nodes.reflection import reflection
 
@@ -31,7 +44,7 @@ def execute(state: State, lab: Bench) -> State:
     return state.replace(next_action=EXECUTE_NEXT_TASK)
 
 
-@node
+@node(listens=True)
 def monitor(state: State, lab: Bench) -> State:
     """Wait until a step finishes or an event arrives, and say whether to decide about it.
 
@@ -44,6 +57,8 @@ def monitor(state: State, lab: Bench) -> State:
     if len(state.events) == known:
         with lab.stage("task_execution", "Executing the plan"):
             state, stopped = submitted(state, lab)
+            if stopped is None and waits_for_people(state, lab):
+                return state.replace(next_action=WAIT_FOR_REVIEW, trigger=None)
             if len(state.task_results) == before:
                 state = _waited(state, lab, stopped)
     return _ended(routed(state, lab, stopped, before), lab)

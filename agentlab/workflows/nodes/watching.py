@@ -65,7 +65,7 @@ def _stalled(state: State, lab: Bench) -> tuple[State, Trigger | None]:
     """
     plan = state.task_plan
     assert plan is not None
-    if state.done or state.under_way or graph.ready(plan, state.results):
+    if state.done or state.under_way or state.held or graph.ready(plan, state.results):
         return state, None
     stuck = never_starting(state)
     if any(s.skippable for s in stuck):

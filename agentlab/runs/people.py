@@ -1,0 +1,73 @@
+"""What people say to a run: visits of their own, which are stored, replayed and forked like others.
+
+``(review)`` answers for a call that waits, ``(say)`` begins the next turn. Each leaves a decision
+span with who said what; a replay reads it there and puts it in again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from agentlab.errors import RunError
+from agentlab.lab.bench import Bench
+from agentlab.runs.graph import WAIT, Graph
+from agentlab.state.state import State
+from agentlab.state.tool_loop import PendingApproval
+from agentlab.trace.span import Span
+
+if TYPE_CHECKING:
+    from agentlab.runs.visits import Visit
+
+SAY, REVIEW = "(say)", "(review)"
+BY_HAND = (SAY, REVIEW)
+
+
+def following(graph: Graph, visited: Sequence[str], state: State, heard: Callable[[], bool]) -> str:
+    """Return the name of the node that follows, or END, or WAIT.
+
+    After what a person said to a call, that is what the last node's router says; after what was
+    said to begin a turn, the graph's entry. A published event ends a wait after a node that
+    listens: the node is visited again.
+    """
+    last = next((n for n in reversed(visited) if n != REVIEW), SAY)
+    if last == SAY:
+        return graph.entry
+    target = graph.route(last, state)
+    return last if target == WAIT and graph.nodes[last].listens and heard() else target
+
+
+def waits_for(waiting: Sequence[PendingApproval]) -> str:
+    """Say what a run waits for, and how to answer."""
+    calls = ", ".join(f"{p.call_id} ({p.tool})" for p in waiting)
+    what = f"a review of {calls}: run.review(call_id, 'approve')" if calls else "people"
+    return f"the run waits for {what}"
+
+
+def next_turn(state: State, lab: Bench, text: str, by: str) -> State:
+    """Return the state in which the next turn begins, and record who said what."""
+    lab.recorder.mark(
+        "decision", "say", visit=state.visit, now=state.now, output={"text": text, "by": by}
+    )
+    return state.next_turn(text)
+
+
+def said_again(run: Any, span: Span) -> Visit:
+    """Say to a run what a decision span tells that a person said.
+
+    Raises
+    ------
+    RunError
+        The run does not wait for it.
+    """
+    told = span.output
+    if span.name == "say":
+        said: Visit = run.say(told["text"], by=told["by"])
+        return said
+    if span.step_id not in {p.call_id for p in run.waiting}:
+        raise RunError(f"the call {span.step_id!r} that was reviewed does not wait now")
+    edited = told["arguments"] if told["answer"] == "edit" else None
+    reviewed: Visit = run.review(
+        span.step_id, told["answer"], edited, reason=told["reason"], by=told["by"]
+    )
+    return reviewed
