@@ -59,7 +59,7 @@ def _mind(kind: str, given: Any, model: Model | None) -> Any:
         rule = "rules" if kind == "reflector" else "template"
         given = rule if model is None else "lm"
     made = registry(kind).build(given) if isinstance(given, str) else given
-    if model is None and getattr(made, "needs_model", False):
+    if model is None and getattr(type(made), "needs_model", False):
         raise ConfigError(f"the {kind} {given!r} asks a language model: name one, e.g. {_EXAMPLE}")
     return made
 

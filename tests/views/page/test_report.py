@@ -164,7 +164,7 @@ def test_text_of_others_is_never_markup(tmp_path, monkeypatch):
     assert "RuntimeError: </pre></td><script>alert(1)</script>" in found.text
     assert "<script" not in text
     assert "\u202e" not in text
-    assert "al.Study.open" in found.text  # no command makes objects
+    assert "run the script or notebook that made it" in found.text  # no command makes objects
 
 
 def test_crashed_runs_are_apart_and_noted(tmp_path, monkeypatch):
