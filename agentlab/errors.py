@@ -2,6 +2,7 @@
 
 AgentLabError
 ├── UnknownNameError          a name that no registry or suite knows; carries the nearest known ones
+├── JsonError                 a text that is not JSON, or YAML, as it is read here
 ├── ConfigError               a configuration, an arm or an argument that cannot be used
 ├── ScenarioError             a scenario or suite file that does not say what it must
 ├── PlanError
@@ -64,6 +65,21 @@ class UnknownNameError(AgentLabError, LookupError):
     def __str__(self) -> str:
         prefix = f"{self.where}: " if self.where else ""
         return f"{prefix}unknown {self.kind} {self.name!r}; {suggest(self.name, self.known)}"
+
+
+class JsonError(AgentLabError, ValueError):
+    """A text that is not JSON, or YAML, as it is read here: reason and place.
+
+    Parameters
+    ----------
+    problem : str
+    path : tuple, optional
+        Keys and indices that lead to the place in the document, where they are known.
+    """
+
+    def __init__(self, problem: str, path: tuple[str | int, ...] = ()) -> None:
+        self.path = path
+        super().__init__(problem)
 
 
 class ConfigError(AgentLabError, ValueError):

@@ -71,7 +71,12 @@ class Loop(TypedDict):
 
 def theirs(with_messages: bool, sizes: list[int]) -> float:
     """Return the mean seconds of a step; add the bytes on disk to ``sizes``."""
-    from langgraph.checkpoint.sqlite import SqliteSaver
+    try:
+        from langgraph.checkpoint.sqlite import SqliteSaver
+    except ImportError as e:
+        raise SystemExit(
+            "this compares with LangGraph: pip install langgraph langgraph-checkpoint-sqlite"
+        ) from e
 
     def step(state):
         message = {"role": "user", "content": MESSAGES[state["n"]]}

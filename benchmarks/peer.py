@@ -13,9 +13,7 @@ def langgraph_loop(
     try:
         from langgraph.graph import END, StateGraph
     except ImportError as e:
-        raise SystemExit(
-            "this benchmark compares with LangGraph: pip install '.[langgraph]'"
-        ) from e
+        raise SystemExit("this benchmark compares with LangGraph: pip install langgraph") from e
     graph = StateGraph(state)
     graph.add_node("left", step)
     graph.add_node("right", step)

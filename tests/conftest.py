@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 from functools import lru_cache
 from itertools import combinations
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ import agentlab as al
 from agentlab.base.registry import KINDS, registry
 from agentlab.environments.chain import generate
 from agentlab.errors import ToolFailure
+from agentlab.lab.handler import Handler
 from agentlab.minds.planners.fixed import Fixed
 
 
@@ -77,6 +80,29 @@ def notes():
 def notebook():
     """The class, for tests that need a fresh one for each example."""
     return Notebook
+
+
+class Heard(Handler):
+    """A handler that notes what it is told, in ``events``: the kind and the arguments of each."""
+
+    def __init__(self) -> None:
+        self.events: list[SimpleNamespace] = []
+
+    def __getattribute__(self, name: str) -> Any:
+        if not (name.startswith("on_") and hasattr(Handler, name)):
+            return super().__getattribute__(name)
+        bind = inspect.signature(getattr(Handler, name)).bind
+        return lambda *given: self.events.append(
+            SimpleNamespace(
+                kind=name.removeprefix("on_"), **dict([*bind(self, *given).arguments.items()][1:])
+            )
+        )
+
+
+@pytest.fixture(scope="session")
+def heard():
+    """The class, as several tests need one for each example."""
+    return Heard
 
 
 @pytest.fixture(scope="session")

@@ -1,1 +1,1 @@
-"""What everything uses: values, names, schemas, draws."""
+"""What everything uses: values, names, schemas, draws, strict JSON."""

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Annotated, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Self, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -115,6 +116,23 @@ class Value(BaseModel):
     def to_json(self) -> dict[str, Any]:
         """Return the record as plain JSON data in the wire spelling."""
         return self.model_dump(mode="json")
+
+
+if TYPE_CHECKING:
+    Said = Value  # its constructor is typed as every record's
+else:
+
+    class _ByHand(type(BaseModel)):
+        def __call__(cls, **fields: Any) -> Any:  # not when data are validated
+            from agentlab.errors import ConfigError
+
+            try:
+                return super().__call__(**fields)
+            except ValidationError as e:
+                raise ConfigError(f"{cls.__name__}: {explain(e)}") from None
+
+    class Said(Value, metaclass=_ByHand):
+        """A record that people make by hand: what does not fit is a ConfigError of one line."""
 
 
 @cache
@@ -271,10 +289,37 @@ def explain(error: ValidationError, *, show: bool = True) -> str:
     parts = []
     for item in error.errors(include_url=False)[:5]:
         where = ".".join(map(str, item["loc"])) or "(document)"
-        got = repr(str(item["input"])[:60]) if show else type(item["input"]).__name__
+        got = repr(shortened(str(item["input"]), 60)) if show else type(item["input"]).__name__
         got = "" if item["type"] == "missing" else f", got {got}"
+        if item["type"] in ("enum", "literal_error") and show:
+            from agentlab.errors import suggest
+
+            known = re.findall("'([^']*)'", item["ctx"]["expected"])
+            got += f"; {suggest(str(item['input']), known)}"
         parts.append(f"field {where}: {item['msg']}{got}")
     return "; ".join(parts)
+
+
+def shortened(text: str, length: int) -> str:
+    """Return text of at most ``length`` characters, with an ellipsis where it was cut.
+
+    Examples
+    --------
+    >>> shortened("book_the_hotel", 8)
+    'book_th…'
+    """
+    return text if len(text) <= length else f"{text[: length - 1]}…"
+
+
+def percent(share: float, digits: int = 0) -> str:
+    """Return a share as a percentage; a dash when it is unknown.
+
+    Examples
+    --------
+    >>> percent(0.931), percent(0.931, 1), percent(float("nan"))
+    ('93%', '93.1%', '–')
+    """
+    return "–" if share != share else f"{share:.{digits}%}"
 
 
 _CANONICAL = json.JSONEncoder(

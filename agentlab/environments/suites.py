@@ -10,10 +10,17 @@ from typing import Any, overload
 
 from pydantic import ValidationError
 
+from agentlab.base.strict_json import read_file, read_json
 from agentlab.base.values import explain
 from agentlab.environments.named import ENVIRONMENTS, get_environment
 from agentlab.environments.scenario import Scenario
-from agentlab.errors import AgentLabError, PlanParseError, ScenarioError, UnknownNameError
+from agentlab.errors import (
+    AgentLabError,
+    JsonError,
+    PlanParseError,
+    ScenarioError,
+    UnknownNameError,
+)
 from agentlab.plans.parsing import parse_plan
 
 
@@ -100,7 +107,7 @@ def find_recording(name: str) -> Path:
     UnknownNameError
         There is no such recording.
     """
-    if name.endswith((".jsonl", ".jsonl.gz")):
+    if name.endswith((".jsonl", ".gz")):
         return Path(name)
     shipped = {p.name.split(".")[0]: p for p in (folder() / "recordings").glob("*.jsonl*")}
     if (name or "quickstart") not in shipped:
@@ -207,11 +214,8 @@ def read_suite(
         A line is no scenario: the message names file, line and field.
     """
     path = Path(path)
-    try:
-        # Not splitlines(): a text may hold U+2028 and its like, which JSON does not escape.
-        lines = path.read_text(encoding="utf-8").split("\n")
-    except (OSError, UnicodeDecodeError) as e:
-        raise ScenarioError(f"{path}: cannot be read: {e}") from e
+    # Not splitlines(): a text may hold U+2028 and its like, which JSON does not escape.
+    lines = read_file(path, ScenarioError).split("\n")
     scenarios = [
         _read_line(path, number, line, check)
         for number, line in enumerate(lines, 1)
@@ -222,20 +226,15 @@ def read_suite(
 
 def _read_line(path: Path, number: int, line: str, check: Callable[[Scenario], None]) -> Scenario:
     try:
-        document = json.loads(line, parse_constant=_no_constant)
-        scenario = Scenario.model_validate(document)
+        scenario = Scenario.model_validate(read_json(line))
         check(scenario)
         return scenario
-    except json.JSONDecodeError as e:
-        raise ScenarioError(f"{path}, line {number}: not JSON: {e.msg} (column {e.colno})") from e
+    except JsonError as e:
+        raise ScenarioError(f"{path}, line {number}: not JSON: {e}") from e
     except ValidationError as e:
         raise ScenarioError(f"{path}, line {number}: {explain(e)}") from e
     except AgentLabError as e:
         raise ScenarioError(f"{path}, line {number}: {e}") from e
-
-
-def _no_constant(name: str) -> None:
-    raise json.JSONDecodeError(f"{name} is no JSON number", "", 0)
 
 
 def write_suite(suite: Suite, path: str | Path) -> None:

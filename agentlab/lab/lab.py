@@ -188,9 +188,9 @@ class Lab(ToolDoor):
         """
         if "tools" in changes:
             changes["cast"] = self.cast.having(changes.pop("tools"))
-        unknown = set(changes) - set(vars(self))
-        if unknown:
-            raise ConfigError(f"a lab has no {sorted(unknown)}")
+        for name in changes:
+            if name not in vars(self):
+                raise ConfigError(f"a lab has no {name!r}; {suggest(name, list(vars(self)))}")
         for name, get in (("planner", get_planner), ("strategy", get_strategy)):
             if isinstance(changes.get(name), str):
                 changes[name] = get(changes[name])

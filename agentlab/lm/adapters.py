@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import json
 import re
-from math import isfinite
 from typing import Any
 
-from agentlab.base.values import Json
+from agentlab.base.strict_json import read_json
+from agentlab.errors import JsonError
 from agentlab.lm.serde import load_dspy
 
 dspy: Any = load_dspy()
@@ -146,8 +146,8 @@ class DocumentAdapter(TextAdapter):
         """
         [name] = signature.output_fields
         try:
-            return {name: document(unfenced(completion))}
-        except ValueError as e:
+            return {name: read_json(unfenced(completion))}
+        except JsonError as e:
             raise ParseError(
                 adapter_name=type(self).__name__,
                 signature=signature,
@@ -160,34 +160,6 @@ def unfenced(completion: str) -> str:
     """Return a reply without the code fence around it, if there is one."""
     fenced = _FENCE.match(completion)
     return fenced.group(1) if fenced else completion
-
-
-def document(text: str) -> Json:
-    """Parse a JSON document strictly: no NaN, no number too large, no key twice, nothing after it.
-
-    Raises
-    ------
-    ValueError
-        Says where it ends to be JSON.
-    """
-
-    def refuse(constant: str) -> Any:
-        raise ValueError(f"{constant} is no JSON")
-
-    def number(digits: str) -> float:
-        return found if isfinite(found := float(digits)) else refuse(digits)
-
-    def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
-        known = dict(items)
-        if len(known) < len(items):
-            keys = [k for k, _ in items]
-            raise ValueError(f"the key {max(keys, key=keys.count)!r} is given twice")
-        return known
-
-    try:
-        return json.loads(text, parse_constant=refuse, parse_float=number, object_pairs_hook=pairs)
-    except RecursionError:  # a small model may never end to open brackets
-        raise ValueError("it is nested too deeply") from None
 
 
 def parse_problem(error: Exception) -> str:

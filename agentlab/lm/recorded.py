@@ -67,7 +67,7 @@ class Recorded(Wrapper):
         line = self._found(name, request)
         if line is None:
             with self._alone(name):
-                line = self._looked_up(name, request)
+                line = self._found(name, request)  # another thread may have asked
                 if line is None:
                     return self._asked(name, request)
         return _response(line)
@@ -78,7 +78,7 @@ class Recorded(Wrapper):
         line = self._found(name, request)
         if line is None:
             with self._alone(name):
-                line = self._looked_up(name, request)
+                line = self._found(name, request)  # another thread may have asked
                 if line is None:
                     yield from self._streamed(name, request)
                     return
@@ -104,16 +104,6 @@ class Recorded(Wrapper):
             recorded = self.recording.lines()
             message = explain_miss(str(self.recording.path), *name, document, recorded)
             raise RecordingMiss(message, model=self.model)
-        return line
-
-    def _looked_up(self, name: tuple[str, int], request: Request) -> Line | None:
-        """Look again, also for what another thread or process wrote since."""
-        if self.recording.mode == "record":
-            return None
-        line = self._found(name, request)
-        if line is None:
-            self.recording.refresh()
-            line = self._found(name, request)
         return line
 
     @contextmanager

@@ -18,39 +18,34 @@ whatever order runs and threads go.
 
 ``cost`` is what the call cost when it was made, US dollars or null. ``chunks`` holds the sizes of
 the text deltas where it was streamed, and in place of a response there may be an ``error``: a
-request that the endpoint rejected for good is rejected again. While recording, lines are appended
-under a file lock, so threads and processes may share a file; ``close`` puts them in the order of
-(key, occurrence), so a file differs only where a recording does. Where a recording was made twice,
-the later line counts. A name that ends in ``.gz`` is compressed. A last line that was torn by a
-crash is left out with a warning, and cut off by the next writer; any other damage is an error.
+request that the endpoint rejected for good is rejected again. While recording, lines are appended;
+``close`` puts them in the order of (key, occurrence), so a file differs only where a recording
+does. Where a recording was made twice, the later line counts. A last line that was torn by a crash
+is left out with a warning, and cut off by the next writer; any other damage is an error.
+
+**Processes.** One process writes a file, from all its threads. A recording that is sent to another
+process reads the same file and writes nothing: what it adds there waits in ``taken`` and goes back
+with the results, and whoever writes adds it (see ``agentlab.study.pool``).
 
 **Modes.** ``replay`` serves and never asks; a miss raises RecordingMiss, which shows the nearest
 recording and what differs. ``record`` always asks and writes. ``replay_or_call`` serves what
-there is and asks for the rest; two runs that ask the same at the same time get one reply: threads
-wait for each other, and of two processes the first to write counts (what the other has already
-streamed stays said).
+there is and asks for the rest; of threads that ask the same at the same time one asks, and the
+others wait for it. Of two processes that do, the first whose line comes back counts for later runs.
 """
 
 from __future__ import annotations
 
-import gzip
 import json
 import os
 import threading
 import warnings
-import zlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
-from typing import IO, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
+from agentlab.base.strict_json import read_json
 from agentlab.base.values import Json, canonical
-from agentlab.errors import ConfigError, ReplayError, suggest
-
-try:
-    import fcntl
-except ImportError:  # Windows: one process at a time writes
-    fcntl = None  # type: ignore[assignment]
+from agentlab.errors import ConfigError, JsonError, ReplayError, suggest
 
 Mode = Literal["replay", "record", "replay_or_call"]
 Line = dict[str, Json]
@@ -68,13 +63,13 @@ class Recording:
     Parameters
     ----------
     path : str or Path
-        ``.jsonl`` or ``.jsonl.gz``.
+        JSON lines, not compressed.
     mode : {"replay", "record", "replay_or_call"}
 
     Raises
     ------
     ConfigError
-        The mode is unknown.
+        The mode is unknown, or the file would be compressed.
     ReplayError
         In mode ``replay``: there is no such file; in any: it is damaged.
     """
@@ -83,18 +78,16 @@ class Recording:
         if mode not in get_args(Mode):
             raise ConfigError(f"recording mode {mode!r}; {suggest(mode, get_args(Mode))}")
         self.path, self.mode = Path(path), mode
+        if self.path.suffix == ".gz":
+            raise ConfigError(f"{path}: recordings are not compressed; gunzip it, or name a .jsonl")
         if mode == "replay" and not self.path.is_file():
             raise ReplayError(f"there is no recording {self.path}")
         self._tape: dict[tuple[str, int], Line] = {}
-        self._at, self._seen = 0, _Seen()  # how far of which file was read
+        self._taken: list[Line] | None = None  # of a process that does not write
         self._lock = threading.RLock()
         self._pending: dict[tuple[str, int], threading.Lock] = {}
-        self._written = self._warned = False
-        if mode != "replay":
-            self.refresh()
-        else:
-            with self.path.open("rb") as file:
-                self._read(file)
+        self._written = False
+        self._whole, self._gap = self._read() if self.path.exists() else (0, b"")
 
     def __repr__(self) -> str:
         return f"Recording({str(self.path)!r}, {self.mode!r}, {len(self)} calls)"
@@ -103,7 +96,10 @@ class Recording:
         return {"path": self.path, "mode": self.mode}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(state["path"], state["mode"])  # type: ignore[misc]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the process that writes may be within a line
+            self.__init__(state["path"], state["mode"])  # type: ignore[misc]
+        self._taken = []
 
     def __len__(self) -> int:
         return len(self._tape)
@@ -117,135 +113,85 @@ class Recording:
         """Return the recorded call, or None."""
         return self._tape.get((key, occurrence))
 
-    def refresh(self) -> None:
-        """Read what other processes wrote meanwhile."""
-        if self.path.exists():
-            with self._lock, self._opened() as file:
-                self._read(file)
-
     def add(self, line: Line) -> Line:
         """Write a call down and return the one that counts.
 
-        In mode ``replay_or_call`` that is another process's, if it was first.
+        In mode ``replay_or_call`` that is the first of its name.
         """
         name = (line["key"], line["occurrence"])
-        with self._lock, self._opened() as file:
-            whole = self._read(file)
-            there = self._tape.get(name)
-            if there is not None and self.mode == "replay_or_call":
-                return there
-            size = file.seek(0, os.SEEK_END)
-            if whole < size:  # torn by a crash
-                file.truncate(whole)
-            data = _encoded(line)
-            if not _compressed(self.path) and whole and not _ends_line(file, whole):
-                data = b"\n" + data
-            data = gzip.compress(data, mtime=0) if _compressed(self.path) else data
-            file.seek(whole)
-            file.write(data)
-            file.flush()
+        with self._lock:
+            if name in self._tape and self.mode == "replay_or_call":
+                return self._tape[name]
             self._tape[name] = line
-            self._at, self._written = whole + len(data), True
+            if self._taken is not None:
+                self._taken.append(line)
+            else:
+                self._append(_encoded(line))
         return line
 
+    def extend(self, lines: Iterable[Line]) -> None:
+        """Add what other processes asked for."""
+        for line in lines:
+            self.add(line)
+
+    def taken(self) -> list[Line]:
+        """Return what was added, in a process that does not write, since this was last asked."""
+        with self._lock:
+            taken, self._taken = self._taken or [], self._taken and []
+            return taken
+
     def close(self) -> None:
-        """Put what was written in order; it can be written again afterwards."""
-        if self._written:
-            self.compact()
-            self._written = False
+        """Put what was written in order, each call once; it can be written again afterwards."""
+        with self._lock:
+            if self._written:
+                new = self.path.with_name(f".{self.path.name}.{os.getpid()}.new")
+                self._whole = new.write_bytes(b"".join(map(_encoded, self.lines())))
+                os.replace(new, self.path)
+                self._written, self._gap = False, b""
 
-    def compact(self) -> None:
-        """Write the file anew: sorted, each call once."""
-        with self._lock, self._opened() as file:
-            self._read(file)
-            data = b"".join(map(_encoded, self.lines()))
-            if _compressed(self.path):
-                data = gzip.compress(data, compresslevel=9, mtime=0)
-            new = self.path.with_name(f".{self.path.name}.{os.getpid()}.new")
-            new.write_bytes(data)
-            self._at, self._seen = len(data), _Seen(new)
-            os.replace(new, self.path)
+    def _append(self, data: bytes) -> None:
+        if not self._written:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with self.path.open("ab") as file:
+                file.truncate(self._whole)  # what comes after was torn by a crash
+                file.write(self._gap)
+        with self.path.open("ab") as file:
+            file.write(data)
+        self._written = True
 
-    @contextmanager
-    def _opened(self) -> Iterator[IO[bytes]]:
-        """Open the file for writing, locked against other processes."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        while True:
-            file = os.fdopen(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666), "r+b")
-            try:
-                if fcntl is not None:
-                    fcntl.flock(file, fcntl.LOCK_EX)  # released when the file is closed
-                if self.path.exists() and os.fstat(file.fileno()).st_ino == self.path.stat().st_ino:
-                    yield file
-                    return
-            finally:
-                file.close()
-            # another process put a new file in its place meanwhile: open that one
-
-    def _read(self, file: IO[bytes]) -> int:
-        """Read what is new in the file; return where its last whole line ends."""
-        size = file.seek(0, os.SEEK_END)
-        if not self._seen.is_(file) or size < self._at:
-            self._at, self._seen = 0, _Seen(self.path)
-        file.seek(self._at)
-        raw = file.read()
-        text, whole = _members(raw, self.path) if _compressed(self.path) else (raw, len(raw))
-        pieces = text.split(b"\n")
+    def _read(self) -> tuple[int, bytes]:
+        """Read the file; return where its last whole line ends, and what must come after it."""
+        raw = self.path.read_bytes()
+        pieces = raw.split(b"\n")
         for number, piece in enumerate(pieces, 1):
             recorded = self._parsed(piece, number, last=number == len(pieces))
             if recorded is None:
-                whole -= len(piece)
-            elif recorded:
+                warnings.warn(
+                    f"{self.path}: the last recording was torn by a crash and is left out",
+                    RuntimeWarning, stacklevel=3,
+                )  # fmt: skip
+                return len(raw) - len(piece), b""
+            if recorded:
                 self._tape[recorded["key"], recorded["occurrence"]] = recorded
-        if whole < len(raw) and not self._warned:
-            self._warned = True
-            warnings.warn(
-                f"{self.path}: the last recording was torn by a crash and is left out",
-                RuntimeWarning, stacklevel=3,
-            )  # fmt: skip
-        self._at += whole
-        return self._at
+        return len(raw), b"" if raw.endswith(b"\n") or not raw else b"\n"
 
     def _parsed(self, line: bytes, number: int, *, last: bool) -> Line | None:
         """Return a line's recording, {} for an empty line, None for a torn one."""
         if not line.strip():
             return {}
         try:
-            recorded = json.loads(line)
-        except ValueError as e:
-            if last and not _compressed(self.path):
+            recorded = read_json(line)
+        except JsonError as e:
+            if last:
                 return None
-            raise ReplayError(f"{self.path}, line {number} read: not JSON: {e}") from e
+            raise ReplayError(f"{self.path}, line {number}: not JSON: {e}") from e
         missing = [f for f in FIELDS[:5] if not isinstance(recorded, dict) or f not in recorded]
         if missing or ("response" in recorded) == ("error" in recorded):
             raise ReplayError(
-                f"{self.path}, line {number} read: no recording: expected {', '.join(FIELDS[:5])} "
+                f"{self.path}, line {number}: no recording: expected {', '.join(FIELDS[:5])} "
                 f"and response or error; missing: {', '.join(missing) or 'one of the last two'}"
             )
         return dict(recorded)
-
-
-class _Seen:
-    """Which file was read. It is kept open: the number of a file that is gone is used again."""
-
-    def __init__(self, path: Path | None = None) -> None:
-        self._file = os.open(path, os.O_RDONLY) if path is not None else -1
-
-    def is_(self, file: IO[bytes]) -> bool:
-        return self._file >= 0 and os.path.sameopenfile(self._file, file.fileno())
-
-    def __del__(self, close: Callable[[int], None] = os.close) -> None:
-        if self._file >= 0:  # when the interpreter ends, the module os may be gone before us
-            close(self._file)
-
-
-def _compressed(path: Path) -> bool:
-    return path.suffix == ".gz"
-
-
-def _ends_line(file: IO[bytes], at: int) -> bool:
-    file.seek(at - 1)
-    return file.read(1) == b"\n"
 
 
 def _encoded(line: Line) -> bytes:
@@ -255,21 +201,3 @@ def _encoded(line: Line) -> bytes:
     except UnicodeEncodeError:  # a lone surrogate in a reply: spelled as JSON spells it
         plain = {f: line[f] for f in FIELDS if f in line}
         return json.dumps(plain, separators=(",", ":")).encode() + b"\n"
-
-
-def _members(raw: bytes, path: Path) -> tuple[bytes, int]:
-    """Decompress whole gzip members; return their text and where the last one ends."""
-    texts, at, step = [], 0, 1 << 16
-    while at < len(raw):
-        member, here, text = zlib.decompressobj(31), at, []
-        try:
-            while not member.eof and here < len(raw):
-                text.append(member.decompress(raw[here : here + step]))
-                here += step
-        except zlib.error as e:
-            raise ReplayError(f"{path}: damaged at byte {at}: {e}") from e
-        if not member.eof:
-            break
-        texts += text
-        at = min(here, len(raw)) - len(member.unused_data)
-    return b"".join(texts), at

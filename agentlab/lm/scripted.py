@@ -13,7 +13,6 @@ A reply is a string or what ``say``, ``cut_off``, ``refused``, ``rate_limited``,
 
 from __future__ import annotations
 
-import json
 import re
 import threading
 import time
@@ -22,6 +21,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from agentlab.base.strict_json import read_json_file
 from agentlab.errors import ConfigError, LMRateLimited, LMTimeout, LMUnavailable, ScriptExhausted
 from agentlab.lm.model import Model
 from agentlab.lm.serde import Event, Request, Response, events_of, prompt_text, text_response
@@ -266,10 +266,7 @@ def read_script(path: str | Path) -> Model:
     ConfigError
         The file cannot be read or says something else.
     """
-    try:
-        items = json.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as e:
-        raise ConfigError(f"script {str(path)!r} cannot be read: {e}") from e
+    items = read_json_file(path, ConfigError)
     if not isinstance(items, list) or not items:
         raise ConfigError(f"{path}: expected a list of replies")
     script = [_item(path, index, item) for index, item in enumerate(items)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agentlab.base.values import Json, canonical
+from agentlab.base.values import Json, canonical, shortened
 from agentlab.minds.base import Kit
 from agentlab.plans.task_plan import StepStatus
 from agentlab.state.decisions import ReflectionResult
@@ -71,12 +71,12 @@ class TemplateResponder:
         done = [s for s in plan.steps if s.status is StepStatus.COMPLETED]
         lines = []
         if state.answer is not None:
-            lines.append(f"The answer is {_short(state.answer)}.")
+            lines.append(f"The answer is {_text(state.answer)}.")
         if len(done) == len(plan.steps):
             lines.append(f"All {len(done)} steps were completed.")
         else:
             lines.append(f"{len(done)} of {len(plan.steps)} steps were completed.")
-        lines += [f"- {s.name}: {_short(s.result)}" for s in done]
+        lines += [f"- {s.name}: {_text(s.result)}" for s in done]
         for status, text in (
             (StepStatus.FAILED, "failed"),
             (StepStatus.INTERRUPTED, "interrupted, outcome unknown"),
@@ -99,6 +99,5 @@ class TemplateResponder:
         return "\n".join(lines)
 
 
-def _short(value: Json, width: int = 200) -> str:
-    text = value if isinstance(value, str) else canonical(value)
-    return text if len(text) <= width else f"{text[: width - 3]}..."
+def _text(value: Json) -> str:
+    return shortened(value if isinstance(value, str) else canonical(value), 200)

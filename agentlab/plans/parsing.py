@@ -92,7 +92,7 @@ def parse_plan(
     by_name = {r.step_id: i for r, i in zip(parsed.steps, ids, strict=True) if r.step_id}
 
     def name(step: str | int) -> str:
-        if str(step).isdecimal():
+        if str(step).isdecimal() and len(str(step)) < 10:  # more digits are no index
             index = int(step)
             return ids[index] if index < len(ids) else str(step)
         return by_name.get(str(step), str(step))
@@ -133,20 +133,9 @@ def _parsed_step(
     parameters = rename(item.parameters, name)
     used = [r.step for r in references(parameters) if r.step in ids or r.step in under_way]
     dependencies = tuple(dict.fromkeys([name(d) for d in item.dependencies] + used))
-    return TaskStep(
-        step_index=index,
-        step_id=ids[index],
-        name=item.name,
-        description=item.description,
-        action_type=item.action_type,
-        target_resource=item.target_resource,
-        parameters=parameters,
-        dependencies=dependencies,
-        importance=item.importance,
-        skippable=item.skippable,
-        expectation=item.expectation,
-        enforced=item.enforced,
-    )
+    made = {"step_id": ids[index], "parameters": parameters, "dependencies": dependencies}
+    given = {name: getattr(item, name) for name in StepReply.model_fields}
+    return TaskStep(step_index=index, **{**given, **made})
 
 
 def _step_ids(steps: Sequence[StepReply], taken: Collection[str]) -> list[str]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from agentlab.base.values import Json, canonical
+from agentlab.base.values import Json, canonical, shortened
 from agentlab.errors import ReferenceError_
 
 STEP_ID = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
@@ -221,7 +221,7 @@ def _shape(result: Json) -> str:
         return f"the result has the keys {', '.join(sorted(result)) or 'none'}"
     if isinstance(result, list):
         return f"the result is a list of {len(result)}"
-    return f"the result is {str(result)[:60]!r}"
+    return f"the result is {shortened(str(result), 60)!r}"
 
 
 def _text(value: Json) -> str:

@@ -20,10 +20,11 @@ from agentlab.errors import RunError, StoreError
 from agentlab.lab.lab import Lab
 from agentlab.minds.planners.fixed import Fixed
 from agentlab.runs.graph import Graph
+from agentlab.runs.people import BY_HAND
 from agentlab.runs.run import Run
 from agentlab.state.config import AgentRegistry
 from agentlab.trace.compare import ReplayReport
-from agentlab.trace.store import Store
+from agentlab.trace.store import Store, reading
 
 
 @dataclass(frozen=True)
@@ -138,9 +139,14 @@ def load(out: str | Path, run: str = "", *, replay: bool, handler: object = None
             f"{out}: run {ids[-1]} was not kept by 'agentlab run --out'; Run.resume(store, lab) "
             "goes on with it"
         )
-    made_of = Made.from_json(made, listed=replay)
-    graph = registry("workflow").build(made_of.workflow)
-    return Run.resume(Store(out, read_only=replay), made_of.lab(), ids[-1], graph, handler)
+    with reading(out):
+        made_of = Made.from_json(made, listed=replay)
+        graph = registry("workflow").build(made_of.workflow)
+        found = Run.resume(Store(out, read_only=replay), made_of.lab(), ids[-1], graph, handler)
+        for node in found.visited:
+            if node not in BY_HAND:
+                found.workflow.nodes[node]  # a workflow's own, or the record is damaged
+        return found
 
 
 def replay(out: str | Path, run: str = "") -> ReplayReport:

@@ -14,8 +14,9 @@ from typing import Any
 
 from pydantic import Field, ValidationError
 
+from agentlab.base.strict_json import read_file, read_yaml
 from agentlab.base.values import Document, Json, Value, explain
-from agentlab.errors import ConfigError, UnknownNameError
+from agentlab.errors import ConfigError, JsonError, UnknownNameError
 from agentlab.lm.settings import ModelSettings
 from agentlab.tools.server import McpServer
 
@@ -104,13 +105,10 @@ class AgentConfig(Value):
     strategy: str | None = None
 
 
-_OWN_FIRST = (
-    "max_tokens",
-    "temperature",
-    "top_p",
-    "supports_streaming",
-    "supports_function_call",
-)
+_OWN_FIRST = ("max_tokens", "temperature", "top_p", "supports_streaming", "supports_function_call")
+_AS_THEY_ARE = (
+    "id", "name", "description", "system_prompt", "user_prompt", "planner", "strategy",
+)  # fmt: skip
 
 
 class AgentRegistry:
@@ -189,11 +187,7 @@ class AgentRegistry:
         tools = tuple(self._get("tool", self.tools, i) for i in agent.tools)
         single = [(t.endpoint or "").partition("/")[0] for t in tools if t.service_type == "mcp"]
         return AgentConfig(
-            id=agent.id,
-            name=agent.name,
-            description=agent.description,
-            system_prompt=agent.system_prompt,
-            user_prompt=agent.user_prompt,
+            **{name: getattr(agent, name) for name in _AS_THEY_ARE},
             sub_agents=tuple(
                 SubAgent(id=a.id, name=a.name, description=a.description) for a in where
             ),
@@ -205,8 +199,6 @@ class AgentRegistry:
                 for i in dict.fromkeys((*agent.mcp_servers, *single))
             ),
             offered=agent.mcp_servers,
-            planner=agent.planner,
-            strategy=agent.strategy,
         )
 
     def _knowledge(self, relation: KnowledgeRelation) -> KnowledgeBase:
@@ -232,11 +224,7 @@ def load_registry(path: str | Path) -> AgentRegistry:
     """
     path = Path(path)
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as e:
-        raise ConfigError(f"{path}: cannot be read: {e}") from e
-    try:
-        file = _File.model_validate(_document(path, text))
+        file = _File.model_validate(_document(path, read_file(path, ConfigError)))
     except ValidationError as e:
         raise ConfigError(f"{path}: {explain(e, show=False)}") from None  # it may hold a secret
     return _registry(file, str(path))
@@ -256,15 +244,7 @@ def _document(path: Path, text: str) -> Any:
             return tomllib.loads(text)
         except tomllib.TOMLDecodeError as e:
             raise ConfigError(f"{path}: not TOML: {e}") from None
-    import yaml
-
     try:
-        return yaml.safe_load(text) or {}
-    except yaml.MarkedYAMLError as e:  # its text quotes the line, which may hold a secret
-        mark = e.problem_mark
-        where = f"line {mark.line + 1}, column {mark.column + 1}" if mark is not None else ""
-        own = isinstance(e, (yaml.scanner.ScannerError, yaml.parser.ParserError))
-        problem = e.problem if own else "an unknown alias or tag, or an anchor twice"
-        raise ConfigError(f"{path}: not YAML: {where}: {problem}") from None
-    except yaml.YAMLError as e:
+        return read_yaml(text) or {}
+    except JsonError as e:
         raise ConfigError(f"{path}: not YAML: {e}") from None

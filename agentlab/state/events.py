@@ -1,18 +1,17 @@
 """Events: what a run tells while it goes on, and what happens to it from outside.
 
 ``Handler`` has one method for each stream event, all doing nothing; subclass it, or pass any
-object that has some of them. ``EventLog`` is a handler that keeps the events as records.
-``ContextChangeEvent`` is what changes a run's situation. ``Event`` joins them all.
+object that has some of them. ``ContextChangeEvent`` is what changes a run's situation.
 """
 
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import Field
 
-from agentlab.base.values import Document, Value
+from agentlab.base.values import Document, Said
 
 
 class Severity(StrEnum):
@@ -68,10 +67,9 @@ def _severity(known: dict[str, Any]) -> Severity:
     return SEVERITY.get(known.get("type"), Severity.WARNING)  # type: ignore[arg-type]
 
 
-class ContextChangeEvent(Value):
+class ContextChangeEvent(Said):
     """Something that changes a run's situation."""
 
-    kind: Literal["context_change"] = "context_change"
     session_id: str = ""
     task_id: str | None = None
     """Step id."""

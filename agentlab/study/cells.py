@@ -7,8 +7,6 @@ import time
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 from agentlab.base.values import Json, canonical, digest, thaw
@@ -22,7 +20,7 @@ from agentlab.plans.graph import critical_path
 from agentlab.plans.task_plan import StepStatus, TaskPlan
 from agentlab.runs.run import Run
 from agentlab.study.controls import ceiling, floor
-from agentlab.study.grid import Arm, workflow_of
+from agentlab.study.grid import AXES, Arm, workflow_of
 from agentlab.study.metrics import parallel_efficiency, speed_up
 from agentlab.tools.tool import Effect
 from agentlab.trace.store import CellResult, pack_spans
@@ -81,12 +79,12 @@ class Runner:
         Instead of the scenarios' own.
     with_traces : bool
         Keep the spans.
-    record : Path, optional
-        See ``make_lab``; opened once, when the first model is to be asked.
+    record : Recording, optional
+        See ``make_lab``.
     """
 
     def __init__(
-        self, faults: FaultPlan | None, with_traces: bool = True, record: Path | None = None
+        self, faults: FaultPlan | None, with_traces: bool = True, record: Recording | None = None
     ) -> None:
         self.faults, self.with_traces, self._record = faults, with_traces, record
         self._labs: dict[tuple[int, str], Lab] = {}
@@ -145,18 +143,13 @@ class Runner:
             if like not in self._labs:
                 if len(self._labs) >= LABS:  # cells come scenario by scenario
                     self._labs.clear()
-                tape = self._recording if cell.arm.lm is not None else None
-                self._labs[like] = make_lab(cell, self.faults, tape)
+                self._labs[like] = make_lab(cell, self.faults, self._record)
             return self._labs[like]
-
-    @cached_property
-    def _recording(self) -> Recording | None:
-        return None if self._record is None else Recording(self._record, "replay_or_call")
 
 
 def run_cells(
     cells: Sequence[tuple[str, Cell]], faults: FaultPlan | None, with_traces: bool = True,
-    record: Path | None = None,
+    record: Recording | None = None,
 ) -> list[CellResult]:  # fmt: skip
     """Run cells, each with its key, one after the other (see ``Runner``)."""
     runner = Runner(faults, with_traces, record)
@@ -164,11 +157,10 @@ def run_cells(
 
 
 def _identity(cell: Cell) -> dict[str, Json]:
-    arm, scenario = cell.arm, cell.scenario
+    scenario = cell.scenario
     return {
         "role": cell.role,
         "asked": cell.asked,
-        "workers": None if arm is None else arm.workers,
         **called(cell),
         "scenario": scenario.id,
         "environment": scenario.environment,
@@ -181,32 +173,29 @@ def _identity(cell: Cell) -> dict[str, Json]:
 
 def called(cell: Cell) -> dict[str, Json]:
     """Return the columns that say what a cell's arm is called; that may change as a study grows."""
-    names = ("workflow", "planner", "strategy", "lm")
     if cell.arm is None:
-        return {"arm": cell.role, **dict.fromkeys(names)}
-    return {"arm": cell.arm.label, **{axis: cell.arm.called(axis) for axis in names}}
+        return {"arm": cell.role, **dict.fromkeys(AXES)}
+    return {"arm": cell.arm.label, **cell.arm.factors}
 
 
-def make_lab(cell: Cell, faults: FaultPlan | None, record: Path | Recording | None = None) -> Lab:
+def make_lab(cell: Cell, faults: FaultPlan | None, record: Recording | None = None) -> Lab:
     """Return the lab of an arm's cell.
 
     Parameters
     ----------
     cell : Cell
     faults : FaultPlan or None
-    record : Path or Recording, optional
+    record : Recording, optional
         Serve the model's calls from this recording, and write there those it does not have.
     """
     assert cell.arm is not None
     cell.arm.check_made()
     model: str | Model | None = cell.arm.lm
     if model is not None and record is not None:
-        tape = Recording(record, "replay_or_call") if isinstance(record, Path) else record
-        model = (connected(model) if isinstance(model, str) else model).recorded(tape)
+        model = (connected(model) if isinstance(model, str) else model).recorded(record)
     return Lab(
-        cell.scenario, planner=cell.arm.planner, strategy=cell.arm.strategy, seed=cell.seed,
-        fault_rate=cell.fault_rate, faults=faults, workers=cell.arm.workers,
-        lm=model, reflector=cell.arm.reflector, responder=cell.arm.responder,
+        cell.scenario, seed=cell.seed, fault_rate=cell.fault_rate, faults=faults,
+        **{**cell.arm.options, "lm": model},
     )  # fmt: skip
 
 

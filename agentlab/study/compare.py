@@ -6,13 +6,13 @@ from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 from agentlab.errors import StudyError, suggest
+from agentlab.study.grid import AXES
 from agentlab.study.stats import holm, paired_comparison
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-FACTORS = ("workflow", "planner", "strategy", "workers", "lm")
 ALPHA = 0.05
 
 
@@ -36,7 +36,7 @@ def compare(
     metric : str
         A numeric or boolean column.
     by : str
-        "arm", or a factor: "planner", "strategy", "workflow", "workers".
+        "arm", or an axis of the arms: "planner", "strategy", "lm", ...
     baseline : str, optional
         Compare with this level only; default: all pairs.
     seed : int
@@ -59,7 +59,8 @@ def compare(
     for name in (metric, by):
         if name not in runs.columns:
             raise StudyError(f"no column {name!r}; {suggest(name, list(runs.columns))}")
-    levels = [str(v) for v in dict.fromkeys(runs[by])]
+    runs = runs.assign(**{by: levelled(runs[by])})
+    levels = list(dict.fromkeys(runs[by]))
     if len(levels) < 2:
         raise StudyError(f"column {by!r} has the one value {levels}; there is nothing to compare")
     if baseline is not None and baseline not in levels:
@@ -77,14 +78,19 @@ def compare(
     return table[first + rest]
 
 
+def levelled(column: pd.Series[Any]) -> pd.Series[Any]:
+    """Return the levels of a factor as text; "none" where an arm has none."""
+    return column.astype("object").where(column.notna(), "none").astype(str)
+
+
 def _compared(
     runs: pd.DataFrame, metric: str, by: str, a: str, b: str, seed: int
 ) -> dict[str, Any]:
-    others = [f for f in FACTORS if f in runs and f != by and by != "arm"]
+    others = [f for f in AXES if f in runs and f != by and by != "arm"]
     cells = ["scenario", "fault_rate", *others]
-    values = runs.assign(_value=runs[metric].astype("float64"), _level=runs[by].astype(str))
+    values = runs.assign(_value=runs[metric].astype("float64"), _level=runs[by])
     values = values[values["_level"].isin([a, b])]
-    values[others] = values[others].astype("object").fillna("none")  # arms without an LM pair too
+    values[others] = values[others].apply(levelled)  # arms without an LM pair too
     wide = values.pivot_table(
         index=cells, columns="_level", values="_value", aggfunc="mean", dropna=False, observed=True
     )

@@ -25,16 +25,16 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import ValidationError
 
+from agentlab.base.strict_json import read_file, read_yaml
 from agentlab.base.values import digest, explain
 from agentlab.environments.fault_plan import FaultKind, FaultPlan, Persistence, Visibility
 from agentlab.environments.named import get_environment
 from agentlab.environments.scenario import Scenario
 from agentlab.environments.suites import Suite, load_suite, recorded_study
-from agentlab.errors import AgentLabError, ConfigError, UnknownNameError, suggest
-from agentlab.study.grid import MINDS, grid
+from agentlab.errors import AgentLabError, ConfigError, JsonError, UnknownNameError, suggest
+from agentlab.study.grid import AXES, GIVEN, grid
 from agentlab.study.study import Study
 
 _NO_ANSWER = {FaultKind.ERROR: 0.7, FaultKind.TIMEOUT: 0.3}
@@ -117,7 +117,7 @@ class Definition:
         arms = grid(
             planner=self.planner or default_planners(suite), strategy=self.strategy,
             workflow=self.workflow, workers=self.workers,
-            **{k: v for k in MINDS if (v := getattr(self, k))},
+            **{k: v for k in GIVEN if (v := getattr(self, k))},
         )  # fmt: skip
         return Study(
             arms,
@@ -241,11 +241,9 @@ def read_definition(path: str | Path) -> Definition:
     """
     path = Path(path)
     try:
-        document = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
-    except (OSError, UnicodeDecodeError) as e:
-        raise ConfigError(f"{path}: cannot be read: {e}") from e
-    except yaml.YAMLError as e:
-        raise ConfigError(f"{path}: no YAML: {_problem(e)}") from e
+        document = read_yaml(read_file(path, ConfigError))
+    except JsonError as e:
+        raise ConfigError(f"{path}: not YAML: {e}") from e
     if not isinstance(document, dict):
         raise ConfigError(f"{path}: expected keys such as 'suite: travel', got {document!r}")
     known = [f.name for f in fields(Definition)]
@@ -285,25 +283,6 @@ def recorded_definition(suite: str, lm: Sequence[str]) -> Definition | None:
     return found if found is not None and found.suite == suite else None
 
 
-class _Loader(yaml.SafeLoader):
-    """A safe loader that refuses a key that is given twice, where YAML's drops the first."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
-        for number, key in enumerate(keys):
-            if key in keys[:number]:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"the key {key!r} is given twice", node.value[number][0].start_mark
-                )
-        return super().construct_mapping(node, deep)
-
-
-def _problem(error: yaml.YAMLError) -> str:
-    mark = getattr(error, "problem_mark", None)
-    where = f"line {mark.line + 1}: " if mark is not None else ""
-    return where + str(getattr(error, "problem", None) or error)
-
-
 def _value(path: Path, key: str, value: Any) -> Any:
     """Return a value of the file as ``Definition`` holds it."""
 
@@ -315,7 +294,7 @@ def _value(path: Path, key: str, value: Any) -> Any:
         if not isinstance(value, str) or not value:
             raise refuse("text")
         return value
-    if key in ("planner", "strategy", "workflow", "lm", "reflector", "responder"):
+    if key in AXES and key != "workers":
         if not listed or not all(isinstance(v, str) for v in listed):
             raise refuse("a name or a list of names")
         return tuple(listed)
@@ -356,15 +335,14 @@ def command(study: Study) -> str | None:
     None where arms are objects or no full grid, or where the suite is not one that ships.
     """
     axes: dict[str, list[Any]] = {
-        name: list(dict.fromkeys(getattr(arm, name) for arm in study.arms))
-        for name in ("planner", "strategy", "workflow", "workers", *MINDS)
+        name: list(dict.fromkeys(getattr(arm, name) for arm in study.arms)) for name in AXES
     }
     preset = next((n for n, plan in PRESETS.items() if plan == study.faults), None)
     limit = _limit(study.suite)
     expressible = (
         all(arm.named for arm in study.arms)
         and len(study.arms) == prod(len(values) for values in axes.values())
-        and all(len(axes[name]) == 1 or None not in axes[name] for name in MINDS)
+        and all(len(axes[name]) == 1 or None not in axes[name] for name in GIVEN)
         and study.seeds == tuple(range(len(study.seeds)))
         and preset is not None
         and limit is not None
@@ -376,7 +354,7 @@ def command(study: Study) -> str | None:
         words += [word for value in axes[name] for word in (f"--{name}", value)]
     if axes["workflow"] != ["autonomous"]:
         words += ["--workflow", ",".join(axes["workflow"])]
-    for name in MINDS:
+    for name in GIVEN:
         words += [word for value in axes[name] if value for word in (f"--{name}", value)]
     words += ["--fault-rate", ",".join(f"{rate:g}" for rate in study.fault_rates)]
     words += ["--seeds", str(len(study.seeds))]

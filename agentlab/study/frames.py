@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from agentlab.base.values import Json
+from agentlab.study.grid import AXES
 from agentlab.trace.span import COLUMNS
 from agentlab.trace.store import CellResult, Store
 
@@ -15,8 +16,8 @@ if TYPE_CHECKING:
 
 
 RUNS = (
-    "cell", "arm", "workflow", "planner", "strategy", "workers", "lm", "scenario", "environment",
-    "difficulty", "cluster", "fault_rate", "seed", "status", "success", "floor", "ceiling",
+    "cell", "arm", *AXES, "scenario", "environment", "difficulty",
+    "cluster", "fault_rate", "seed", "status", "success", "floor", "ceiling",
     "ceiling_found_by", "ceiling_seconds", "twin_success", "twin_sim_seconds", "recovered",
     "stopped_by", "error", "reasons", "answer", "replans", "plans", "plan_steps", "executions",
     "failed_executions", "retries", "tool_calls", "lm_calls", "lm_tokens", "lm_misses",
@@ -110,9 +111,7 @@ def _encodable(value: Any) -> Any:
     return value.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
 
 
-KEYS = (
-    "cell", "arm", "workflow", "planner", "strategy", "workers", "scenario", "fault_rate", "seed",
-)  # fmt: skip
+KEYS = ("cell", "arm", *AXES, "scenario", "fault_rate", "seed")
 """Columns that every frame of a part of a run begins with."""
 
 

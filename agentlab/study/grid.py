@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from itertools import product
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any
 
 from agentlab.base.values import Json, digest
 from agentlab.errors import AgentLabError, StudyError, suggest
@@ -20,14 +20,15 @@ from agentlab.study.identity import Described, label_of, name_of
 from agentlab.workflows.named import get_workflow
 from agentlab.workflows.workflow import Workflow
 
-MINDS = ("lm", "reflector", "responder")
-"""Axes that are written down only where they were given."""
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+ALWAYS = ("planner", "strategy")
+"""Axes that every arm's label names."""
 
 DIGITS = 4
 """Of a digest, behind what objects are called that would be called the same."""
-
-AXES = ("planner", "strategy", "workflow", *MINDS)
-"""Axes whose values are names or objects."""
 
 
 @dataclass(frozen=True)
@@ -79,35 +80,33 @@ class Arm:
     def _objects(self) -> Iterator[tuple[str, Any]]:
         for axis in AXES:
             value = getattr(self, axis)
-            if value is not None and not isinstance(value, str):
+            if value is not None and not isinstance(value, (str, int)):
                 yield axis, value
 
-    def called(self, axis: str) -> str | None:
+    def called(self, axis: str) -> Json:
         """Return what results call the arm's planner, strategy, workflow, lm, ...; None: none."""
         value = self.to_json().get(axis)
-        return str(value["object"]) if isinstance(value, dict) else cast("str | None", value)
+        return value["object"] if isinstance(value, dict) else value
 
     @property
-    def planner_name(self) -> str:
-        """The planner as results call it."""
-        return str(self.called("planner"))
+    def factors(self) -> dict[str, Json]:
+        """Every axis with its value, as results call it: a name, a number or None."""
+        return {axis: self.called(axis) for axis in AXES}
 
     @property
-    def strategy_name(self) -> str:
-        """The strategy as results call it."""
-        return str(self.called("strategy"))
+    def options(self) -> dict[str, Any]:
+        """What a lab is told of the arm: every axis but the workflow, which is no part of a lab."""
+        return {axis: getattr(self, axis) for axis in AXES if axis != "workflow"}
 
     @property
     def label(self) -> str:
         """What tells it from other arms, in a few words."""
-        workflow, lm = self.called("workflow"), self.called("lm")
-        parts = [self.planner_name, self.strategy_name]
-        parts += [str(workflow)] if workflow != "autonomous" else []
-        parts += [f"workers={self.workers}"] if self.workers != 1 else []
-        parts += [] if lm is None else [lm.partition("@")[0]]
-        given = {k: self.called(k) for k in ("reflector", "responder")}
-        parts += [f"{k}={v}" for k, v in given.items() if v is not None]
-        return " × ".join(parts)
+        words = []
+        for axis, value in self.factors.items():
+            if axis in ALWAYS or value != DEFAULTS[axis]:
+                bare = axis in (*ALWAYS, "workflow", "lm")
+                words.append(str(value).partition("@")[0] if bare else f"{axis}={value}")
+        return " × ".join(words)
 
     def to_json(self) -> dict[str, Json]:
         """Return the arm as JSON; an object is stood for by its name and a digest of what it is.
@@ -117,11 +116,7 @@ class Arm:
         cached: dict[str, Json] | None = self.__dict__.get("_json")
         if cached is None:
             cached = self.__dict__["_json"] = {
-                "planner": _written(self.planner),
-                "strategy": _written(self.strategy),
-                "workflow": _written(self.workflow),
-                "workers": self.workers,
-                **{k: _written(v) for k in MINDS if (v := getattr(self, k)) is not None},
+                axis: _written(value) for axis in AXES if (value := getattr(self, axis)) is not None
             }
         return cached
 
@@ -173,8 +168,27 @@ _UNNAMED: list[Any] = []
 _PROCESS = uuid.uuid4().hex
 
 
+DEFAULTS: dict[str, Any] = {f.name: f.default for f in fields(Arm)}
+AXES = tuple(DEFAULTS)
+"""What arms may differ in; all tables, frames and pages go by it."""
+
+GIVEN = tuple(axis for axis, value in DEFAULTS.items() if value is None)
+"""Axes that are written down only where they were given."""
+
+
+def varying(table: pd.DataFrame) -> list[str]:
+    """Return the axes in which the arms of a table differ."""
+    return [a for a in AXES if a in table and table[a].nunique(dropna=False) > 1]
+
+
+def _named(value: Any) -> Json:
+    if value is None or isinstance(value, (str, int)):
+        return value
+    return str(getattr(value, "name", type(value).__name__))
+
+
 def _written(value: Any) -> Json:
-    if value is None or isinstance(value, str):
+    if value is None or isinstance(value, (str, int)):
         return value
     if isinstance(value, Stored):
         return {"object": value.name, "digest": value.digest}
@@ -219,10 +233,9 @@ def grid(**axes: Any) -> tuple[Arm, ...]:
     >>> [a.label for a in grid(planner="search", strategy=["never", "retry(2)"])]
     ['search × never', 'search × retry(2)']
     """
-    known = [f.name for f in fields(Arm)]
     for name in axes:
-        if name not in known:
-            raise StudyError(f"an arm has no {name!r}; {suggest(name, known)}")
+        if name not in AXES:
+            raise StudyError(f"an arm has no {name!r}; {suggest(name, AXES)}")
     values = [_listed(v) for v in axes.values()]
     if any(not v for v in values):
         raise StudyError("an axis of the grid has no value")
@@ -277,10 +290,7 @@ def check_arms(arms: Iterable[Arm]) -> tuple[Arm, ...]:
             planner = get_planner(arm.planner) if isinstance(arm.planner, str) else arm.planner
             if not isinstance(planner, Planner):
                 raise StudyError(f"planner {arm.planner!r} has no method plan(request, bench)")
-            Lab(
-                lm=arm.lm, planner=planner, strategy=arm.strategy, reflector=arm.reflector,
-                responder=arm.responder,
-            )  # fmt: skip
+            Lab(**{**arm.options, "planner": planner, "workers": 1})
             workflow_of(arm)
         except AgentLabError as e:
             raise StudyError(f"arm {arm.label!r}: {e}") from e

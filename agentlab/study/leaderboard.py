@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from agentlab.errors import StudyError, suggest
 from agentlab.study import metrics
 from agentlab.study.compare import ALPHA, compare
-from agentlab.study.stats import cluster_robust_interval
+from agentlab.study.grid import AXES
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -69,22 +69,9 @@ def estimates(
     known = [*PROPORTIONS, *(str(c) for c in runs.select_dtypes("number").columns)]
     if metric not in known:
         raise StudyError(f"no metric {metric!r}; {suggest(metric, known)}")
-    return _means(runs, metric, list(by))
-
-
-def _means(runs: pd.DataFrame, column: str, by: list[str]) -> pd.DataFrame:
-    import pandas as pd
-
-    clusters = runs["cluster"] if "cluster" in runs else runs["scenario"]
-    frame = runs.assign(_value=runs[column].astype("float64"), _cluster=clusters)
-    rows = []
-    for key, group in frame.groupby(by, sort=False, observed=True):
-        known = group.dropna(subset=["_value"])
-        tasks = known.groupby("scenario", sort=True)["_value"].mean()
-        cluster = known.drop_duplicates("scenario").set_index("scenario")["_cluster"]
-        found = cluster_robust_interval(tasks.to_numpy(), list(cluster.reindex(tasks.index)))
-        rows.append((*key, found.mean, found.low, found.high))
-    return pd.DataFrame(rows, columns=[*by, "value", "low", "high"])
+    return metrics.mean(runs, metric, by).rename(columns={metric: "value"})[
+        [*by, "value", "low", "high"]
+    ]
 
 
 def leaderboard(runs: pd.DataFrame) -> pd.DataFrame:
@@ -98,7 +85,7 @@ def leaderboard(runs: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        A row an arm: arm, planner, strategy, workflow, workers; success with low and high (95 %,
+        A row an arm: arm and its axes; success with low and high (95 %,
         cluster-robust); floor and ceiling of the same cells, over runs where both are known;
         unknown (share of runs where one is not); normalised, (success - floor) / (ceiling -
         floor); side_effects, P(the world was changed and the run failed); recovery, P(success |
@@ -114,7 +101,7 @@ def leaderboard(runs: pd.DataFrame) -> pd.DataFrame:
     """
     if not len(runs):
         raise StudyError("no run is finished yet, so there is nothing to rank")
-    names = ["arm", "planner", "strategy", "workflow", "workers"]
+    names = ["arm", *(axis for axis in AXES if axis in runs)]
     table = metrics.success_rate(runs, names).rename(columns={"success_rate": "success"})
     bounds = metrics.normalised_success(runs).set_index("arm")
     arms = table.set_index("arm").index

@@ -21,7 +21,6 @@ validity and redundancy of a plan (they need the environment); critical paths (s
 
 from __future__ import annotations
 
-import warnings
 from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING
@@ -98,6 +97,21 @@ def recovery_cost(
     return _table(runs, "recovery_cost", value, by, level, proportion=False)
 
 
+def mean(
+    runs: pd.DataFrame, column: str, by: Sequence[str] = ("arm",), level: float = 0.95
+) -> pd.DataFrame:
+    """Tabulate the mean of a numeric column. Columns by..., the column, then as in `success_rate`.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> runs = pd.DataFrame({"arm": "a", "scenario": list("sst"), "replans": [1, 3, 6]})
+    >>> mean(runs, "replans")["replans"].tolist()
+    [4.0]
+    """
+    return _table(runs, column, _column(runs, column), by, level, proportion=False)
+
+
 def normalised_success(runs: pd.DataFrame, by: Sequence[str] = ("arm",)) -> pd.DataFrame:
     """Tabulate (S - floor) / (ceiling - floor), each the mean over tasks in the group.
 
@@ -160,16 +174,6 @@ def few_faults(
         n_runs=np.bincount(codes, minlength=len(cells)),
     )
     return cells[cells["faults_delivered"] < least].reset_index(drop=True)
-
-
-def warn_few_faults(
-    runs: pd.DataFrame, by: Sequence[str] = ("arm", "fault_rate"), least: int = 10
-) -> None:
-    """Emit one UserWarning that names the cells of `few_faults`; silent if there are none."""
-    cells = few_faults(runs, by, least)
-    if len(cells):
-        message = f"{len(cells)} cells met fewer than {least} faults; run more seeds or tasks:\n"
-        warnings.warn(message + cells.to_string(index=False), UserWarning, stacklevel=2)
 
 
 def node_f1(

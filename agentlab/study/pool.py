@@ -1,5 +1,7 @@
 """Computing cells, here or in other processes. Workers only compute; who asked writes.
 
+With its results a worker sends back the calls of language models that are to be recorded.
+
 What computes is cut into batches of about ``TASK_SECONDS``. What waits for a language model runs in
 threads (see ``agentlab.study.threads``), and where one interpreter would be what they wait for, in
 the threads of several processes.
@@ -22,12 +24,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain, islice
 from multiprocessing.connection import Connection, wait
-from pathlib import Path
 from typing import Any
 
 from agentlab.base.registry import learn, registered
 from agentlab.environments.fault_plan import FaultPlan
 from agentlab.errors import ConfigError, StudyError
+from agentlab.lm.recording import Line, Recording
 from agentlab.lm.serde import load_dspy
 from agentlab.study.cells import Runner, run_cells
 from agentlab.study.threads import POLL, Batches, Keyed, default_threads, threaded, waits
@@ -42,7 +44,7 @@ THREADS_A_PROCESS = 16
 
 def computed(
     todo: list[Keyed], processes: int, threads: int | None, backend: str, *,
-    faults: FaultPlan | None, traces: bool, record: Path | None,
+    faults: FaultPlan | None, traces: bool, record: Recording | None,
 ) -> Batches:  # fmt: skip
     """Yield finished batches of cells as they come.
 
@@ -92,7 +94,7 @@ def computed(
 
 def _batched(
     todo: list[Keyed], processes: int, backend: str, faults: FaultPlan | None, traces: bool,
-    record: Path | None,
+    record: Recording | None,
 ) -> Batches:  # fmt: skip
     """Yield finished batches; their size follows the pace of those before."""
     pace = _Pace(processes)
@@ -119,7 +121,8 @@ def _batched(
     )
     outputs = pool(tasks)
     try:
-        for results in outputs:
+        for results, lines in outputs:
+            _record(record, lines)
             pace.learn(results)
             yield results
     finally:  # after an error or Ctrl-C joblib warns of the tasks that it cancels
@@ -149,13 +152,19 @@ Names = Mapping[str, Mapping[str, Any]]
 
 def _worker(
     path: list[str], batch: Sequence[Keyed], faults: FaultPlan | None, traces: bool,
-    record: Path | None, names: Names, parent: int | None,
-) -> list[CellResult]:  # fmt: skip
+    record: Recording | None, names: Names, parent: int | None,
+) -> tuple[list[CellResult], list[Line]]:  # fmt: skip
     """Run a batch in another process, which knows what was registered by name in this one."""
     if parent is not None:
         _end_with(parent)
     learn(names)
-    return run_cells(batch, faults, traces, record)
+    results = run_cells(batch, faults, traces, record)
+    return results, [] if record is None else record.taken()
+
+
+def _record(record: Recording | None, lines: list[Line]) -> None:
+    if record is not None:
+        record.extend(lines)
 
 
 @lru_cache(maxsize=1)
@@ -206,6 +215,7 @@ class _Crew:
     under_way: int = 0
     told: bool = False
     """That no more cells will come."""
+    record: Recording | None = None
 
     def hand(self, numbers: Iterator[int]) -> None:
         """Give every free thread a cell, by its number."""
@@ -220,16 +230,18 @@ class _Crew:
 
     def results(self, numbers: Iterator[int]) -> list[CellResult]:
         """Take what is finished, and give new cells for it."""
-        found: list[CellResult] = self.pipe.recv()
+        found, lines = self.pipe.recv()
+        _record(self.record, lines)
         self.free += len(found)
         self.under_way -= len(found)
         self.hand(numbers)
-        return found
+        results: list[CellResult] = found
+        return results
 
 
 def _spread(
     todo: list[Keyed], processes: int, threads: int, faults: FaultPlan | None, traces: bool,
-    record: Path | None,
+    record: Recording | None,
 ) -> Batches:  # fmt: skip
     """Run cells in threads of several processes; each is handed the next when one is finished."""
     import cloudpickle
@@ -239,7 +251,7 @@ def _spread(
     shares = [threads // processes + (i < threads % processes) for i in range(processes)]
     crews: list[_Crew] = []
     try:
-        crews += map(_crew, shares)
+        crews += (_crew(share, record) for share in shares)
         for crew in crews:
             crew.pipe.send_bytes(work)
             crew.hand(numbers)
@@ -259,7 +271,7 @@ def _spread(
             crew.process.join()
 
 
-def _crew(threads: int) -> _Crew:
+def _crew(threads: int, record: Recording | None) -> _Crew:
     from joblib.externals.loky.backend import get_context
 
     context = get_context("loky")
@@ -267,7 +279,7 @@ def _crew(threads: int) -> _Crew:
     process = context.Process(target=_serve, args=(theirs, os.getpid(), threads), daemon=True)
     process.start()
     theirs.close()
-    return _Crew(process, ours, threads)
+    return _Crew(process, ours, threads, record=record)
 
 
 def _serve(pipe: Connection, parent: int, threads: int) -> None:
@@ -282,4 +294,4 @@ def _serve(pipe: Connection, parent: int, threads: int) -> None:
     numbers = chain.from_iterable(iter(pipe.recv, []))
     runner = Runner(faults, traces, record)
     for results in threaded(runner, (todo[n] for n in numbers), threads):
-        pipe.send(results)
+        pipe.send((results, [] if record is None else record.taken()))

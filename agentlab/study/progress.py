@@ -6,6 +6,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from agentlab.base.values import percent
+
 
 class Progress:
     """Shows progress: a bar, a callable, or nothing."""
@@ -29,7 +31,7 @@ class Progress:
         if self.told is not None:
             self.told(finished, total, rate)
         if self.bar is not None:
-            self.bar.set_postfix_str(f"success {rate:.1%}", refresh=False)
+            self.bar.set_postfix_str(f"success {percent(rate, 1)}", refresh=False)
             self.bar.update(finished - self.bar.n)
 
     def __exit__(self, *exception: object) -> None:

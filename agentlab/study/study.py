@@ -32,7 +32,7 @@ from agentlab.study.provenance import code_fingerprint, versions
 from agentlab.trace.compare import ReplayReport, first_difference
 from agentlab.trace.served import served_calls
 from agentlab.trace.span import Span
-from agentlab.trace.store import CellResult, Store
+from agentlab.trace.store import CellResult, Store, reading
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -179,6 +179,7 @@ class Study:
         self._frames.clear()
         with Store(self.out) as store:
             self._register(store, allow_mixed)
+            tape = self._recording()
             done = store.cells()
             todo = self._todo(done, retry_crashed)
             if arms := {c.arm.label: c.arm for _, c in todo if c.arm is not None}:
@@ -186,7 +187,7 @@ class Study:
             with Progress(progress, len(todo)) as tell:
                 finished = successes = asked = 0
                 workers = processes or os.cpu_count() or 1
-                with closing(self._computed(todo, workers, threads, backend)) as batches:
+                with closing(self._computed(todo, workers, threads, backend, tape)) as batches:
                     for batch in batches:
                         store.add_cells(batch)
                         finished += len(batch)
@@ -195,8 +196,8 @@ class Study:
                                 asked += 1
                                 successes += bool(r.row["success"])
                         tell(finished, len(todo), successes / asked if asked else float("nan"))
-        if todo and self.record is not None and self.record.exists():
-            Recording(self.record, "replay_or_call").compact()  # workers append as they go
+        if tape is not None:
+            tape.close()
         return self.runs
 
     def _todo(self, done: dict[str, CellResult], retry: bool) -> list[tuple[str, Cell]]:
@@ -210,12 +211,20 @@ class Study:
         return todo
 
     def _computed(
-        self, todo: list[tuple[str, Cell]], processes: int, threads: int | None, backend: str
+        self,
+        todo: list[tuple[str, Cell]],
+        processes: int,
+        threads: int | None,
+        backend: str,
+        tape: Recording | None,
     ) -> Generator[list[CellResult], None, None]:
         return computed(
             todo, processes, threads, backend, faults=self.faults, traces=self.traces,
-            record=self.record,
+            record=tape,
         )  # fmt: skip
+
+    def _recording(self) -> Recording | None:
+        return None if self.record is None else Recording(self.record, "replay_or_call")
 
     def _register(self, store: Store, allow_mixed: bool) -> None:
         """Write down what is needed to reproduce; refuse results of other code."""
@@ -267,6 +276,11 @@ class Study:
             meta = store.meta()
         if "definition" not in meta:
             raise StudyError(f"{out}: holds no study")
+        with reading(out):
+            return cls._stored(out, meta)
+
+    @classmethod
+    def _stored(cls, out: str | Path, meta: dict[str, Any]) -> Study:
         known = meta["definition"]
         scenarios = [Scenario.model_validate(meta["scenarios"][d]) for d in known["scenarios"]]
         study = cls.__new__(cls)
@@ -292,9 +306,10 @@ class Study:
         mine = self._keyed()
         with self._store() as store:
             results = [r for key, r in store.cells().items() if key in mine]
-        for r in results:
-            r.row.update(called(mine[r.cell]), asked=mine[r.cell].asked)
-        return frames.runs_frame(results)
+        with reading(self.out):
+            for r in results:
+                r.row.update(called(mine[r.cell]), asked=mine[r.cell].asked)
+            return frames.runs_frame(results)
 
     @property
     def spans(self) -> pd.DataFrame:
@@ -396,7 +411,7 @@ class Study:
         """Return a fresh run of a cell, not yet started: to step, fork or finish."""
         _, found = self.find(cell)
         assert found.arm is not None
-        lab = make_lab(found, self.faults, self.record)
+        lab = make_lab(found, self.faults, self._recording())
         return Run.start(workflow_of(found.arm), lab)
 
     def replay(self, cell: str) -> ReplayReport:

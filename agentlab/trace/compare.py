@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from agentlab.base.values import shortened
 from agentlab.trace.span import Span
 
 
@@ -55,13 +56,9 @@ def first_difference(recorded: list[list[Any]], now: list[list[Any]]) -> str | N
         for name, i in _COMPARED.items():
             if old[i] != new[i]:
                 what = f"{old[2]} {old[3]!r} at visit {old[4]}"
+                was, now_is = (shortened(repr(row[i]), 120) for row in (old, new))
                 step = f", step {old[5]!r} attempt {old[6]}" if old[5] else ""
-                return f"{what}{step}: {name} was {_brief(old[i])}, now {_brief(new[i])}"
+                return f"{what}{step}: {name} was {was}, now {now_is}"
     if len(recorded) != len(now):
         return f"{len(recorded)} spans were recorded, now {len(now)}"
     return None
-
-
-def _brief(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 120 else f"{text[:117]}..."

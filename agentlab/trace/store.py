@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from agentlab.base.values import Json, plain, thaw
-from agentlab.errors import RunError, StoreError, StoreVersionError, StoreWriteError
+from agentlab.base.values import Json, plain, shortened, thaw
+from agentlab.errors import AgentLabError, RunError, StoreError, StoreVersionError, StoreWriteError
 from agentlab.state.state import State
 from agentlab.trace.delta import apply, delta
 from agentlab.trace.journal import Address, Entry, MemoryJournal
@@ -78,6 +78,21 @@ def pack(value: Any) -> bytes:
 def unpack(blob: bytes) -> Json:
     """Return what ``pack`` packed; empty bytes are an empty list."""
     return json.loads(zlib.decompress(blob)) if blob else []
+
+
+@contextmanager
+def reading(path: str | Path) -> Iterator[None]:
+    """Turn what damaged contents of a results file lead to, when they are read, into one error."""
+    try:
+        yield
+    except AgentLabError:
+        raise
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError, zlib.error) as e:
+        problem = " ".join(f"{type(e).__name__}: {e}".split())
+        raise StoreError(
+            f"{path}: what is stored there is damaged ({shortened(problem, 120)}); "
+            "nothing was changed: take a copy from before, or another folder"
+        ) from e
 
 
 def pack_spans(spans: Iterable[Span]) -> bytes:
@@ -234,7 +249,8 @@ class Store:
     def meta(self) -> dict[str, Json]:
         """Return the named values."""
         rows = self._select("SELECT key, value FROM meta ORDER BY seq")
-        return {key: json.loads(value) for key, value in rows}
+        with reading(self.path):
+            return {key: json.loads(value) for key, value in rows}
 
     # ---- cells of a study ------------------------------------------------------------------
 
@@ -254,7 +270,8 @@ class Store:
     def cells(self) -> dict[str, CellResult]:
         """Return the latest attempt of every cell, without its trace, in the order of writing."""
         rows = self._select("SELECT cell, attempt, status, row FROM cells ORDER BY seq")
-        return {c: CellResult(c, s, json.loads(r), attempt=a) for c, a, s, r in rows}
+        with reading(self.path):
+            return {c: CellResult(c, s, {**json.loads(r)}, attempt=a) for c, a, s, r in rows}
 
     def trace(self, cell: str) -> list[Span]:
         """Return the spans of the latest attempt of a cell."""
@@ -262,7 +279,8 @@ class Store:
             "SELECT spans FROM traces WHERE seq = (SELECT max(seq) FROM cells WHERE cell = ?)",
             (cell,),
         )
-        return [Span.from_row(row) for row in unpack(rows[0][0])] if rows else []
+        with reading(self.path):
+            return [Span.from_row(row) for row in unpack(rows[0][0])] if rows else []
 
     def traces(self) -> Iterator[tuple[str, list[list[Json]]]]:
         """Yield (cell, span rows) of the latest attempt of every cell."""
@@ -272,7 +290,9 @@ class Store:
             f"WHERE c.seq IN ({latest}) ORDER BY c.seq"
         )
         for cell, blob in rows:
-            yield cell, unpack(blob)
+            with reading(self.path):
+                spans = unpack(blob)
+            yield cell, spans
 
     # ---- durable runs ----------------------------------------------------------------------
 
@@ -315,10 +335,15 @@ class Store:
         if not ids or (run is not None and run not in ids):
             raise RunError(f"{self.path}: no run {run or ''}; runs: {', '.join(ids) or 'none'}")
         run = run or ids[-1]
+        with reading(self.path):
+            return self._load_run(run)
+
+    def _load_run(self, run: str) -> StoredRun:
         [(workflow, first)] = self._select("SELECT workflow, first FROM runs WHERE run = ?", (run,))
         found = StoredRun(run, workflow, [State.model_validate(unpack(first))])
         for visit, node, changes, spans in self._select(
-            "SELECT visit, node, changes, spans FROM checkpoints WHERE run = ? ORDER BY seq", (run,)
+            "SELECT visit, node, changes, spans FROM checkpoints WHERE run = ? ORDER BY seq",
+            (run,),
         ):
             at = visit + 1 if node == "(edit)" else visit
             # A visit is written twice when Ctrl-C came right after its commit: the later counts.

@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from agentlab.base.values import percent, shortened
 from agentlab.errors import StudyError, suggest
-from agentlab.plans import graph
+from agentlab.plans.layout import layout
 from agentlab.plans.task_plan import StepStatus, TaskPlan, TaskStep
 
 if TYPE_CHECKING:
@@ -76,12 +77,14 @@ def fault_curve(
     StudyError
         There is no such column or metric, or no run.
     """
+    from agentlab.study.compare import levelled
     from agentlab.study.leaderboard import estimates
 
     if by not in runs.columns:
         raise StudyError(f"no column {by!r}; {suggest(by, [str(c) for c in runs.columns])}")
     if not len(runs):
         raise StudyError("no run is finished yet, so there is nothing to draw")
+    runs = runs.assign(**{by: levelled(runs[by])})
     table = estimates(runs, metric, [by, "fault_rate"])
     found = list(dict.fromkeys(table[by]))
     many = len(found) > 4
@@ -103,7 +106,7 @@ def fault_curve(
         _bounds(runs, ax)
     if metric in ("success", "side_effects", "recovery"):
         ax.set_ylim(0, 1)
-        ax.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
+        ax.yaxis.set_major_formatter(lambda value, _: percent(value))
     rates = sorted(set(runs["fault_rate"]))
     if len(rates) <= 8:
         ax.set_xticks(rates, [f"{rate:g}" for rate in rates])
@@ -115,7 +118,7 @@ def fault_curve(
 
 def fault_panels(
     runs: pd.DataFrame,
-    by: str = "strategy",
+    by: str | None = None,
     panel: str = "planner",
     metric: str = "success",
     figure: Figure | None = None,
@@ -127,7 +130,8 @@ def fault_panels(
     runs : DataFrame
         The ``runs`` frame of a study.
     by, panel : str
-        The factor with a line a level, and the one with axes a level.
+        The factor with a line a level, and the one with axes a level. By default lines are
+        strategies, and arms where those and planners do not tell the arms apart.
     metric : str
         As for ``fault_curve``.
     figure : Figure, optional
@@ -137,8 +141,13 @@ def fault_panels(
     -------
     list of Axes
     """
+    from agentlab.study.compare import levelled
+    from agentlab.study.grid import varying
+
     if panel not in runs.columns:
         raise StudyError(f"no column {panel!r}; {suggest(panel, [str(c) for c in runs.columns])}")
+    by = by or ("arm" if set(varying(runs)) - {"planner", "strategy"} else "strategy")
+    runs = runs.assign(**{panel: levelled(runs[panel])})
     found = list(dict.fromkeys(runs[panel]))
     if figure is None:
         import matplotlib.pyplot as plt
@@ -151,16 +160,17 @@ def fault_panels(
     for number, level in enumerate(found):
         ax = fault_curve(runs[runs[panel] == level], by, metric, made.flat[number])
         ax.set_title(plain(level), fontsize=10)
-        if (legend := ax.get_legend()) is not None:
-            legend.remove()
+        if by != "arm" and (legend := ax.get_legend()) is not None:
+            legend.remove()  # lines are the same in all panels
         if number % columns:
             ax.set_ylabel("")
         drawn.append(ax)
-    handles, labels = drawn[0].get_legend_handles_labels()
-    figure.legend(
-        handles, labels, loc="outside lower center", ncols=min(len(labels), 6), frameon=False,
-        fontsize=8,
-    )  # fmt: skip
+    if by != "arm":
+        handles, labels = drawn[0].get_legend_handles_labels()
+        figure.legend(
+            handles, labels, loc="outside lower center", ncols=min(len(labels), 6), frameon=False,
+            fontsize=8,
+        )  # fmt: skip
     for unused in made.flat[len(found) :]:
         unused.set_visible(False)
     return drawn
@@ -242,11 +252,12 @@ def plan_graph(plan: TaskPlan, ax: Axes | None = None) -> Axes:
         by level (the longest way to them); after ``ROW`` levels a new row begins. An arrow that
         others imply is left out, and so are steps of earlier plans.
     """
-    places = _places(graph.levels(plan))
-    columns = 1 + max((x for x, _ in places.values()), default=0)
+    drawn = layout(plan, ROW)
+    places = {i: (p.column, -p.slot - 0.25 * p.row) for i, p in drawn.places.items()}
+    columns = max(drawn.columns, 1)
     depth = 1 - min((y for _, y in places.values()), default=0)
     ax = _axes(ax, (max(3.2, 2.0 * columns), max(1.6, 0.95 * depth + 0.7)))
-    for before, after in graph.edges(plan):
+    for before, after in drawn.arrows:
         _arrow(ax, places[before], places[after])
     for step in plan.steps:
         _box(ax, step, *places[step.step_id])
@@ -255,20 +266,6 @@ def plan_graph(plan: TaskPlan, ax: Axes | None = None) -> Axes:
     ax.set_axis_off()
     _status_legend(ax, [s for s in STATUS if any(step.status is s for step in plan.steps)])
     return ax
-
-
-def _places(found: Sequence[Sequence[str]]) -> dict[str, tuple[float, float]]:
-    """Return where each step stands: x is its level, y goes down; a full row starts another."""
-    places: dict[str, tuple[float, float]] = {}
-    top = 0.0
-    for start in range(0, len(found), ROW):
-        row = found[start : start + ROW]
-        height = max(len(level) for level in row)
-        for x, level in enumerate(row):
-            first = top - (height - len(level)) / 2
-            places |= {step: (float(x), first - i) for i, step in enumerate(level)}
-        top -= height + 0.25
-    return places
 
 
 def _arrow(ax: Axes, start: tuple[float, float], end: tuple[float, float]) -> None:
@@ -325,17 +322,6 @@ def plain(text: Any) -> str:
     """
     kept = "".join(c if c.isprintable() else " " for c in str(text))
     return kept.replace("$", r"\$")
-
-
-def shortened(text: str, length: int) -> str:
-    """Return text of at most ``length`` characters, with an ellipsis where it was cut.
-
-    Examples
-    --------
-    >>> shortened("book_the_hotel", 8)
-    'book_th…'
-    """
-    return text if len(text) <= length else f"{text[: length - 1]}…"
 
 
 def _axes(ax: Axes | None, size: tuple[float, float]) -> Axes:

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.alias_generators import to_camel
 from pyrsistent import pmap, pvector
 
+import agentlab as al
 from agentlab.base.values import (
     Value,
     canonical,
@@ -24,12 +25,17 @@ from agentlab.base.values import (
 )
 from agentlab.environments.fault_plan import FaultPlan
 from agentlab.environments.scenario import Goal
+from agentlab.errors import ConfigError, PlanValidationError
 from agentlab.lm.settings import ModelSettings
+from agentlab.plans.contract.codec import PlanCodec
+from agentlab.plans.contract.validator import PlanValidator
 from agentlab.plans.task_plan import TaskPlan, TaskStep
+from agentlab.state.events import ContextChangeEvent
 from agentlab.state.messages import said
 from agentlab.state.state import State, TaskResult
 from agentlab.tools.calls import CallRecord, ToolError
 from agentlab.tools.tool import Permissions
+from agentlab.workflows.sessions import LoopConfig
 
 scalars = (
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
@@ -356,3 +362,21 @@ def test_explain_does_not_say_what_arrived_where_nothing_did():
     with pytest.raises(ValidationError) as e:
         Pair.model_validate({"right": 1})
     assert explain(e.value) == "field left: Field required"
+
+
+def test_what_people_write_wrong_is_told_in_one_line():
+    with pytest.raises(ConfigError) as e:
+        ContextChangeEvent(type="NEW_CONSTRANT")
+    assert str(e.value).startswith("ContextChangeEvent: field type: ")
+    assert "did you mean 'NEW_CONSTRAINT'?" in str(e.value)
+    with pytest.raises(ConfigError, match=r"LoopConfig: field max_replans: .* got '-1'"):
+        LoopConfig(max_replans=-1)
+    with pytest.raises(ConfigError, match=r"field decider: .*did you mean 'rules'"):
+        LoopConfig(decider="rule")
+    with pytest.raises(ConfigError, match="a lab has no 'sed'; did you mean 'seed'"):
+        al.Lab(tools=[]).bind(sed=3)
+    with pytest.raises(PlanValidationError, match="expected a PlanSpec, got str"):
+        PlanCodec().encode("x")
+    with pytest.raises(ConfigError, match="expected PlanCapability objects"):
+        PlanValidator([print])
+    assert "\n" not in str(e.value)

@@ -16,7 +16,6 @@ from agentlab.environments.fault_plan import FaultPlan, TargetedFault
 from agentlab.lab.actions.named import ACTIONS
 from agentlab.lab.bench import Action
 from agentlab.lab.executor import unexpected
-from agentlab.lab.handler import EventLog
 from agentlab.minds.planners.fixed import Fixed
 from agentlab.plans.task_plan import TaskStep
 from agentlab.tools.tool import Tool
@@ -353,9 +352,8 @@ def test_data_flows_along_references(notes, step):
 def test_an_expectation_that_is_not_met_is_an_event_and_no_failure(
     notes, step, expectation, result, problem
 ):
-    log = EventLog()
     given = {} if expectation is None else {"expectation": expectation}
-    run = notes.run([step("a", parameters=result, **given)], handler=log)
+    run = notes.run([step("a", parameters=result, **given)])
     assert run.plan.step("a").status == "completed"
     if problem is None:
         assert not run.state.events

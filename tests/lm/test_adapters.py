@@ -6,14 +6,7 @@ import json
 
 import pytest
 
-from agentlab.lm.adapters import (
-    DocumentAdapter,
-    ParseError,
-    TextAdapter,
-    document,
-    parse_problem,
-    signature,
-)
+from agentlab.lm.adapters import DocumentAdapter, ParseError, TextAdapter, parse_problem, signature
 from agentlab.lm.door import lm_errors
 from agentlab.lm.scripted import scripted
 from agentlab.lm.serde import load_dspy
@@ -105,17 +98,17 @@ def test_a_document(text):
     [
         ("", "The LM returned an empty or null response"),
         (" \n", "JSON"),
-        ('{"n": 1e999}', "1e999 is no JSON"),
+        ('{"n": 1e999}', "1e999 is no number"),
         ('{"n": 3, "m": {"n": 1, "n": 2}}', "'n' is given twice"),
-        ("[" * 100_000, "nested too deeply"),
+        ("[" * 100_000, "nested more than"),
         ('{"n": NaN}', "NaN is no JSON"),
         ('{"n": -Infinity}', "-Infinity is no JSON"),
-        ('{"n": 3} and more', "Extra data"),
-        ('{"n": 3}{"n": 4}', "Extra data"),
-        ('Here you are:\n```json\n{"n": 3}\n```', "Expecting value"),
+        ('{"n": 3} and more', "there is more after the document"),
+        ('{"n": 3}{"n": 4}', "there is more after the document"),
+        ('Here you are:\n```json\n{"n": 3}\n```', "expected a value"),
         ('{"n": 3,}', "JSON"),
-        ("{'n': 3}", "Expecting property name"),
-        ('{"n": 3', "Expecting"),
+        ("{'n': 3}", "expected a key in double quotes"),
+        ('{"n": 3', "expected a comma or the end"),
     ],
 )
 def test_nothing_is_repaired(text, said):
@@ -126,10 +119,6 @@ def test_nothing_is_repaired(text, said):
     assert said in problem
     assert "LM Response" not in problem  # the reply is kept in its span, not repeated to the model
     assert len(model.engine.requests) == 1  # dspy asks nobody behind our back
-
-
-def test_a_document_is_what_json_says():
-    assert document('{"n": [1, 2.5, null, true, "\\u00e4"]}') == {"n": [1, 2.5, None, True, "ä"]}
 
 
 def test_text_is_as_it_came():

@@ -226,7 +226,7 @@ def test_a_script_in_a_file(tmp_path):
 
 @pytest.mark.parametrize(
     ("text", "words"),
-    [("{", "cannot be read"), ("{}", "a list of replies"), ("[1]", "reply 0: expected a string"),
+    [("{", "not JSON"), ("{}", "a list of replies"), ("[1]", "reply 0: expected a string"),
      ('[{"say": "a", "wen": "b"}]', "unknown field 'wen'"), ("[]", "a list of replies")],
 )  # fmt: skip
 def test_files_that_are_no_script(tmp_path, text, words):

@@ -85,6 +85,6 @@ def test_every_way_to_stop_has_words():
 def test_long_values_are_cut(notes, step):
     run = notes.run({"steps": [step("a", parameters={"text": "x" * 500})], "answer": "${a.text}"})
     lines = run.state.final_response.splitlines()
-    assert lines[0].endswith("....")
+    assert lines[0].endswith("….")
     assert all(len(line) < 230 for line in lines)
     assert len(run.state.answer) == 500

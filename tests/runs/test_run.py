@@ -10,7 +10,6 @@ import pytest
 import agentlab as al
 from agentlab.environments.fault_plan import FaultPlan
 from agentlab.errors import ConfigError, PlanEditError, RunError, UnknownNameError
-from agentlab.lab.handler import EventLog
 from agentlab.minds.planners.fixed import Fixed
 from agentlab.plans.task_plan import TaskStep
 from agentlab.runs.graph import END
@@ -438,9 +437,9 @@ def test_fork_with_another_lab_takes_its_strategy_with_its_budget(notes, step):
     assert [s.step_id for s in other.plan.steps] == ["z"]
 
 
-def test_fork_with_a_handler(two):
+def test_fork_with_a_handler(two, heard):
     two.finish()
-    log = EventLog()
+    log = heard()
     two.fork(at=4, handler=log).finish()
     assert [e.node for e in log.events if e.kind == "node_start"] == [
         "reflection",
@@ -487,8 +486,8 @@ def test_replay_serves_recorded_errors(notes, step):
     assert notes.made == []
 
 
-def test_replay_tells_no_handler(two):
-    log = EventLog()
+def test_replay_tells_no_handler(two, heard):
+    log = heard()
     run = two.fork(handler=log)
     run.finish()
     heard = len(log.events)

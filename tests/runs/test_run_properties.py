@@ -17,7 +17,6 @@ from agentlab.base.values import digest
 from agentlab.environments.chain import generate
 from agentlab.environments.fault_plan import FaultPlan
 from agentlab.errors import ToolFailure
-from agentlab.lab.handler import EventLog
 from agentlab.minds.planners.fixed import Fixed
 from agentlab.minds.rules import REASONS
 from agentlab.minds.strategies import scopes, triggers
@@ -195,8 +194,8 @@ def content(states):
 
 @given(setups)
 @some(max_examples=180)
-def test_every_run_ends_within_its_bounds_and_says_how(setup):
-    log = EventLog()
+def test_every_run_ends_within_its_bounds_and_says_how(heard, setup):
+    log = heard()
     run = setup.run(handler=log)
     state, budget = run.state, run.lab.strategy.budget
     assert run.finished

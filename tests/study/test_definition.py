@@ -62,7 +62,7 @@ def test_the_smallest_file_means_the_defaults(tmp_path):
     made = read_definition(written(tmp_path, "suite: chain"))
     assert made == Definition("chain", out="results/my")
     study = made.study()
-    assert [a.planner_name for a in study.arms[::4]] == ["search", "reference(noise=0.2)"]
+    assert [a.factors["planner"] for a in study.arms[::4]] == ["search", "reference(noise=0.2)"]
     assert len(study.arms) == 8
     assert (study.fault_rates, len(study.seeds)) == ((0.0, 0.1, 0.3), 5)
 
@@ -91,8 +91,8 @@ def test_a_suite_beside_the_file(tmp_path):
     [
         ("suite: chain\nplaner: x", r"my.yaml: unknown key 'planer'; did you mean 'planner'\?"),
         ("planner: search", "the key 'suite' is missing"),
-        ("suite: [chain", "no YAML: line 1"),
-        ("suite: chain\nsuite: travel", "line 2: the key 'suite' is given twice"),
+        ("suite: [chain", r"not YAML: .* \(line 1, column \d+\)"),
+        ("suite: chain\nsuite: travel", r"the key 'suite' is given twice \(line 2, column 1\)"),
         ("just text", "expected keys such as 'suite: travel', got 'just text'"),
         ("", "expected keys"),
         ("suite: 3", "suite: expected text, got 3"),
@@ -106,7 +106,7 @@ def test_a_suite_beside_the_file(tmp_path):
         ("suite: chain\nfault_rate: []", "fault_rate: expected at least one number"),
         ("suite: chain\nfaults: {rate: 7}", "faults: field rate"),
         ("suite: chain\nfaults: 3", "faults: field"),
-        ("suite: !!python/object:os.system x", "no YAML"),
+        ("suite: !!python/object:os.system x", "not YAML"),
     ],
 )
 def test_what_cannot_be_used_is_refused(tmp_path, text, message):

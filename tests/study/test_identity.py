@@ -24,7 +24,7 @@ SCRIPT = '''
 import sys, pathlib
 import agentlab as al
 from agentlab.lm.scripted import scripted
-from agentlab.planners.search import Search
+from agentlab.minds.planners.search import Search
 
 HERE = pathlib.Path(__file__).parent
 PATIENCE = 2

@@ -194,7 +194,7 @@ def test_the_first_run_writes_and_the_second_asks_nothing(lm, tmp_path):
 
 
 def test_the_order_of_cells_makes_no_difference_to_a_recording(lm, tmp_path):
-    a, b = tmp_path / "a.jsonl", tmp_path / "b.jsonl.gz"
+    a, b = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
     study(lm, tmp_path / "one", record=a).run(processes=1)
     study(lm, tmp_path / "two", record=b).run(processes=2)
     assert Recording(a).lines() == Recording(b).lines()

@@ -17,11 +17,11 @@ from agentlab.environments.suites import Suite, write_suite
 
 MINE = '''
 import agentlab as al
-from agentlab.actions.base import Action, StepOutcome
+from agentlab.lab.bench import Action, StepOutcome
 from agentlab.environments.chain import Chain
-from agentlab.planners.base import checked_plan
-from agentlab.planners.search import Search
-from agentlab.state import UnderWay
+from agentlab.minds.base import checked_plan
+from agentlab.minds.planners.search import Search
+from agentlab.state.state import UnderWay
 
 
 @al.register("action", "wait")

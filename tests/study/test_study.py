@@ -16,7 +16,7 @@ import agentlab as al
 from agentlab.environments.base import Call, Outcome
 from agentlab.environments.chain import Chain, generate
 from agentlab.environments.suites import Suite
-from agentlab.errors import ConfigError, StoreWriteError, StudyError, UnknownNameError
+from agentlab.errors import ConfigError, StoreError, StoreWriteError, StudyError, UnknownNameError
 from agentlab.minds.planners.search import Search
 from agentlab.minds.strategies.named import get_strategy
 from agentlab.study import study as module
@@ -525,3 +525,16 @@ def test_what_is_needed_to_reproduce_is_stored(tmp_path):
     finished(tmp_path)
     with Store(tmp_path, read_only=True) as store:  # nothing is written when nothing is new
         assert len(store._select("SELECT 1 FROM meta")) == 4
+
+
+@pytest.mark.parametrize(
+    ("table", "value"), [("meta", "null"), ("meta", "[]"), ("meta", "{}"), ("cells", "{}")]
+)
+def test_a_damaged_study_is_one_error(tmp_path, table, value):
+    finished(tmp_path, suite=list(SUITE)[:1], seeds=1, fault_rate=0.0)
+    with Store(tmp_path) as store:
+        store.connection.execute(f"DROP TRIGGER no_update_{table}")
+        column = "row" if table == "cells" else "value"
+        store.connection.execute(f"UPDATE {table} SET {column} = ?", (value,))
+    with pytest.raises(StoreError, match="what is stored there is damaged"):
+        al.Study.open(tmp_path).runs  # noqa: B018

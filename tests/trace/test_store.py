@@ -465,3 +465,24 @@ def test_a_durable_run_on_a_full_disk_stops_and_goes_on(tmp_path):
     undisturbed.finish()
     assert run.states == undisturbed.states
     assert run.replay().identical
+
+
+DAMAGE = [
+    ("cells", "row", "{"), ("cells", "row", "[]"),
+    ("meta", "value", b"\xff"), ("meta", "value", "{"),
+    ("traces", "spans", b"x"), ("traces", "spans", pack([[1]])), ("runs", "first", b"\x00"),
+    ("runs", "first", pack({"visit": "x"})), ("checkpoints", "changes", b"\x01"),
+    ("checkpoints", "changes", pack({"zz": {"=": 1}})), ("checkpoints", "spans", pack([[1]])),
+    ("checkpoints", "visit", -5), ("journal", "outcome", "[" * 100_000),
+    ("journal", "outcome", "[]"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("table", "column", "value"), DAMAGE, ids=lambda x: str(x)[:12])
+def test_damaged_contents_are_one_error_that_names_the_file(tmp_path, table, column, value):
+    with filled(tmp_path) as store:
+        store.connection.execute(f"DROP TRIGGER no_update_{table}")
+        store.connection.execute(f"UPDATE {table} SET {column} = ?", (value,))
+        with pytest.raises(StoreError, match=r"study\.db: what is stored there is damaged"):
+            (store.meta(), store.cells(), store.trace("one"), list(store.traces()),
+             store.load_run("run"))  # fmt: skip

@@ -8,7 +8,6 @@ from __future__ import annotations
 import pytest
 
 import agentlab as al
-from agentlab.lab.handler import EventLog
 from agentlab.runs.graph import END
 from agentlab.state.state import EXECUTE_NEXT_TASK, FINAL_RESPONSE, REFLECT, REPLAN
 from agentlab.workflows.autonomous import autonomous
@@ -157,8 +156,8 @@ def test_ask_is_text_out(notes, step):
     assert autonomous.ask(notes.lab(), "do it").startswith("Your request could not be carried out")
 
 
-def test_agent_user_session_input_and_handler(notes, step):
-    log = EventLog()
+def test_agent_user_session_input_and_handler(notes, step, heard):
+    log = heard()
     run = autonomous.start(
         notes.lab([step("a")]), "the input", user_id="U", session_id="S", handler=log
     )
@@ -188,8 +187,8 @@ def test_text_in_any_language_goes_through_unharmed(notes, step):
     assert run.state.final_response.splitlines()[1] == '- 查找: {"text":"包裹"}'
 
 
-def test_each_stage_of_the_page_is_opened_and_closed(notes, step):
-    log = EventLog()
+def test_each_stage_of_the_page_is_opened_and_closed(notes, step, heard):
+    log = heard()
     notes.run([step("a", "broken")], [step("b")], handler=log)
     opened = [e.stage for e in log.events if e.kind == "thinking_stage_start"]
     closed = [e.stage for e in log.events if e.kind == "thinking_stage_end"]

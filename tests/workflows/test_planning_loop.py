@@ -12,7 +12,6 @@ import pytest
 
 import agentlab as al
 from agentlab.errors import ConfigError, PlanEditError, RunError, UnknownNameError
-from agentlab.lab.handler import EventLog
 from agentlab.minds.base import checked_plan
 from agentlab.minds.planners.fixed import Fixed
 from agentlab.minds.strategies.presets import event_driven
@@ -117,8 +116,8 @@ def test_three_successes_complete(notes, step):
     assert session.replan_count == 0
 
 
-def test_the_fourth_failure_aborts_and_replans_are_told(notes, step):
-    log = EventLog()
+def test_the_fourth_failure_aborts_and_replans_are_told(notes, step, heard):
+    log = heard()
     with al.PlanningLoop(notes.lab(*[[step(f"s{i}", "broken")] for i in range(9)])) as loop:
         session = loop.start("do it", log)
         session.wait(LONG)
@@ -335,8 +334,8 @@ def test_stop_from_the_session_s_own_thread(notes, step):
     assert "somebody stopped the session" in state.final_response
 
 
-def test_a_stop_tells_the_user_by_template_and_cancels(notes, step, gate):
-    log = EventLog()
+def test_a_stop_tells_the_user_by_template_and_cancels(notes, step, gate, heard):
+    log = heard()
     lab = notes.lab([step("a", "hold"), step("b", "note", "a")], tools=[notes.tool("hold", gate)],
                     responder=Gated(Gate(), "never"))  # fmt: skip
     loop = al.PlanningLoop(lab)

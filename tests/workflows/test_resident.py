@@ -9,7 +9,6 @@ import pytest
 
 import agentlab as al
 from agentlab.errors import PlanEditError, RunError
-from agentlab.lab.handler import EventLog
 from agentlab.minds.base import checked_plan
 from agentlab.minds.strategies.base import Budget, Strategy
 from agentlab.minds.strategies.triggers import changes
@@ -191,12 +190,12 @@ class Remembering:
         return checked_plan({"steps": self.plans[request.number]}, request, bench)
 
 
-def test_a_failure_replaces_the_rest_and_keeps_what_is_done(notes, begin, step):
+def test_a_failure_replaces_the_rest_and_keeps_what_is_done(notes, begin, step, heard):
     planner = Remembering(
         [step("a", parameters={"n": 7}), step("b", "broken", "a"), step("c", "note", "b")],
         [step("d", parameters={"m": "${a.n}"})],
     )
-    log = EventLog()
+    log = heard()
     run = begin(planner=planner, handler=log)
     run.finish()
     assert notes.made == [("note", {"n": 7}), ("broken", {}), ("note", {"m": 7})]
@@ -221,8 +220,8 @@ def test_a_failure_replaces_the_rest_and_keeps_what_is_done(notes, begin, step):
     assert f"REPLAN_REMAINING: {record.decision.reasoning}" in thought
 
 
-def test_the_fourth_failure_aborts_without_asking(begin, step):
-    log, answers = EventLog(), Answers("REPLAN_REMAINING")
+def test_the_fourth_failure_aborts_without_asking(begin, step, heard):
+    log, answers = heard(), Answers("REPLAN_REMAINING")
     run = begin(*[[step(f"s{i}", "broken")] for i in range(9)], handler=log)
     run.finish()
     assert run.visited == [*BEGIN, *["monitor", *REPLANNED] * 3, "monitor", "react",

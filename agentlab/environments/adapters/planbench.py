@@ -12,16 +12,16 @@ objects, and atoms over on, ontable, clear, handempty and holding.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from agentlab.base.strict_json import read_json, read_yaml
 from agentlab.environments.blocksworld import ARM, TABLE
 from agentlab.environments.scenario import Goal, ReferencePlan, ReferenceStep, Scenario
 from agentlab.environments.suites import Suite
-from agentlab.errors import ScenarioError
+from agentlab.errors import JsonError, ScenarioError
 
 CONFIG = "configs/blocksworld.yaml"
 GOLD = "prompts/blocksworld/task_1_plan_generation.json"
@@ -88,20 +88,18 @@ def _scenario(
 
 def _names(path: Path) -> dict[str, str]:
     """Return the colours by letter."""
-    import yaml
-
     try:
-        objects = yaml.safe_load(_text(path))["encoded_objects"]
+        objects = read_yaml(_text(path))["encoded_objects"]
         return {str(k): str(v).removesuffix(" block") for k, v in objects.items()}
-    except (yaml.YAMLError, TypeError, KeyError, AttributeError) as e:
+    except (JsonError, TypeError, KeyError, AttributeError) as e:
         raise ScenarioError(f"{path}: expected a map 'encoded_objects' of block names") from e
 
 
 def _gold_plans(path: Path) -> Iterator[tuple[int, str]]:
     """Yield problem number and gold plan."""
     try:
-        instances = json.loads(_text(path))["instances"]
-    except (json.JSONDecodeError, TypeError, KeyError) as e:
+        instances = read_json(_text(path))["instances"]
+    except (JsonError, TypeError, KeyError) as e:
         raise ScenarioError(f"{path}: expected a JSON object with a list 'instances'") from e
     for index, item in enumerate(instances):
         try:

@@ -24,7 +24,7 @@ from agentlab.environments.blocksworld import (
     construct,
     under,
 )
-from agentlab.environments.fault_plan import FaultKind, FaultPlan, Persistence, Visibility
+from agentlab.environments.fault_plan import FaultPlan
 from agentlab.environments.scenario import AnswerGoal, Goal, ReferencePlan, ReferenceStep, Scenario
 from agentlab.environments.suites import Suite
 from agentlab.errors import UnknownNameError
@@ -62,17 +62,16 @@ TEMPLATES = {
     "moved": Template("regroup", moved=True),
     "moved_weld": Template("regroup", sealed=True, answer="seal", moved=True),
 }
-FAULTS = FaultPlan(
-    kinds={
-        FaultKind.ERROR: 0.6,
-        FaultKind.TIMEOUT: 0.1,
-        FaultKind.TIMEOUT_AFTER_COMMIT: 0.1,
-        FaultKind.WRONG_RESULT: 0.1,
-        FaultKind.LATENCY_SPIKE: 0.1,
-    },
-    persistence={Persistence.TRANSIENT: 0.8, Persistence.PERMANENT: 0.2},
-    visibility={Visibility.ANNOUNCED: 0.85, Visibility.SILENT: 0.15},
-)
+FAULTS = FaultPlan.model_validate(
+    {
+        "kinds": {
+            "error": 0.6, "timeout": 0.1, "timeout_after_commit": 0.1,
+            "wrong_result": 0.1, "latency_spike": 0.1,
+        },
+        "persistence": {"transient": 0.8, "permanent": 0.2},
+        "visibility": {"announced": 0.85, "silent": 0.15},
+    }
+)  # fmt: skip
 
 
 def generate(difficulty: str = "medium", seed: int = 0, template: str | None = None) -> Scenario:

@@ -19,7 +19,7 @@ from random import Random
 
 from agentlab.base.randomness import generator
 from agentlab.base.values import Document
-from agentlab.environments.fault_plan import FaultKind, FaultPlan, Persistence, Visibility
+from agentlab.environments.fault_plan import FaultPlan
 from agentlab.environments.scenario import AnswerGoal, Goal, ReferencePlan, ReferenceStep, Scenario
 from agentlab.environments.suites import Suite
 from agentlab.environments.travel import BOOKS, FEE, TOOLS
@@ -60,19 +60,16 @@ CITIES = (
     "Paris", "Prague", "Rome", "Turin", "Vienna", "Zurich",
 )  # fmt: skip
 
-FAULTS = FaultPlan(
-    kinds={
-        FaultKind.ERROR: 0.5,
-        FaultKind.TIMEOUT: 0.1,
-        FaultKind.TIMEOUT_AFTER_COMMIT: 0.05,
-        FaultKind.RATE_LIMIT: 0.1,
-        FaultKind.WRONG_RESULT: 0.1,
-        FaultKind.EMPTY_RESULT: 0.05,
-        FaultKind.WORLD_CHANGE: 0.1,
-    },
-    persistence={Persistence.TRANSIENT: 0.75, Persistence.PERMANENT: 0.25},
-    visibility={Visibility.ANNOUNCED: 0.8, Visibility.SILENT: 0.2},
-)
+FAULTS = FaultPlan.model_validate(
+    {
+        "kinds": {
+            "error": 0.5, "timeout": 0.1, "timeout_after_commit": 0.05, "rate_limit": 0.1,
+            "wrong_result": 0.1, "empty_result": 0.05, "world_change": 0.1,
+        },
+        "persistence": {"transient": 0.75, "permanent": 0.25},
+        "visibility": {"announced": 0.8, "silent": 0.2},
+    }
+)  # fmt: skip
 """What may go wrong on a trip; the rate is the study's."""
 
 _SECONDS = {tool.name: tool.seconds for tool in TOOLS}

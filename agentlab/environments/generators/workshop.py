@@ -17,7 +17,7 @@ from random import Random
 
 from agentlab.base.randomness import generator
 from agentlab.base.values import Document
-from agentlab.environments.fault_plan import FaultKind, FaultPlan, Persistence, Visibility
+from agentlab.environments.fault_plan import FaultPlan
 from agentlab.environments.scenario import AnswerGoal, Goal, ReferencePlan, ReferenceStep, Scenario
 from agentlab.environments.suites import Suite
 from agentlab.environments.workshop import FINISHING, STAGES, WAYS, Way
@@ -69,18 +69,16 @@ TEMPLATES = {
     },
 }
 MATERIALS = ("ash", "beech", "brass", "oak", "steel")
-FAULTS = FaultPlan(
-    kinds={
-        FaultKind.ERROR: 0.5,
-        FaultKind.TIMEOUT: 0.1,
-        FaultKind.TIMEOUT_AFTER_COMMIT: 0.05,
-        FaultKind.LATENCY_SPIKE: 0.2,
-        FaultKind.WRONG_RESULT: 0.05,
-        FaultKind.WORLD_CHANGE: 0.1,
-    },
-    persistence={Persistence.TRANSIENT: 0.8, Persistence.PERMANENT: 0.2},
-    visibility={Visibility.ANNOUNCED: 0.85, Visibility.SILENT: 0.15},
-)
+FAULTS = FaultPlan.model_validate(
+    {
+        "kinds": {
+            "error": 0.5, "timeout": 0.1, "timeout_after_commit": 0.05,
+            "latency_spike": 0.2, "wrong_result": 0.05, "world_change": 0.1,
+        },
+        "persistence": {"transient": 0.8, "permanent": 0.2},
+        "visibility": {"announced": 0.85, "silent": 0.15},
+    }
+)  # fmt: skip
 
 
 def suite() -> Suite:

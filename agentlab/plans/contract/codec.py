@@ -11,16 +11,15 @@ from __future__ import annotations
 import copy
 import json
 import re
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from math import isfinite
 from sys import float_info
 from typing import Any
 
 from agentlab.base.schemas import DIALECT, object_schema, schema_validator
-from agentlab.base.values import Json
-from agentlab.errors import PlanValidationError, PlanViolation
+from agentlab.base.strict_json import read_json
+from agentlab.base.values import Json, shortened
+from agentlab.errors import JsonError, PlanValidationError, PlanViolation
 from agentlab.plans.contract.spec import SCHEMA_VERSION, PlanSpec, PlanStep, PlanStepStatus
 
 NESTING = 128
@@ -65,6 +64,9 @@ class PlanCodec:
         PlanValidationError
             It would not be read back as it is: a blank text, a result that is no JSON, ...
         """
+        if not isinstance(spec, PlanSpec):
+            problem = f"expected a PlanSpec, got {type(spec).__name__}"
+            raise PlanValidationError([PlanViolation(None, "(document)", problem)])
         document = _written(spec)
         _refuse(_wrong(document), document)
         return json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
@@ -112,58 +114,23 @@ def parsed(text: Any) -> Json:
     Raises
     ------
     PlanValidationError
-        Lists every place where it is not strict JSON.
+        Names the first place where it is not strict JSON.
     """
     try:
-        if isinstance(text, bytes):
-            text = text.decode("utf-8")
-        if not isinstance(text, str):
-            raise TypeError(f"expected JSON text, got {type(text).__name__}")
-        value = json.loads(
-            text, parse_constant=_constant, parse_float=_float, parse_int=_int,
-            object_pairs_hook=_object,
-        )  # fmt: skip
-    except RecursionError:
-        problem = f"nested more than {NESTING} levels deep"
-        raise PlanValidationError([PlanViolation(None, "(document)", problem)]) from None
-    except (ValueError, TypeError) as e:
-        raise PlanValidationError([PlanViolation(None, "(document)", f"not JSON: {e}")]) from e
+        value = read_json(text, depth=NESTING)
+    except JsonError as e:
+        problem = str(e) if e.path else f"not JSON: {e}"
+        raise PlanValidationError([placed(e.path, problem, _leniently(text, e))]) from e
     _refuse(json_problems(value), value)
     return value
 
 
-@dataclass(slots=True)
-class _Bad:
-    """What the parser met and JSON does not allow, kept in its place so that it can be told."""
-
-    problem: str
-    value: Json = None
-    keys: tuple[str, ...] = ()
-    """Those that are given twice in ``value``."""
-
-
-def _constant(name: str) -> _Bad:
-    return _Bad(f"{name} is no JSON")
-
-
-def _float(digits: str) -> float | _Bad:
-    return found if isfinite(found := float(digits)) else _huge(digits)
-
-
-def _int(digits: str) -> int | _Bad:
-    return int(digits) if len(digits) < 400 else _huge(digits)
-
-
-def _huge(digits: str) -> _Bad:
-    return _Bad(f"{digits[:20]}... is no number that a double can hold")
-
-
-def _object(items: list[tuple[str, Json]]) -> dict[str, Json] | _Bad:
-    known = dict(items)
-    if len(known) == len(items):
-        return known
-    times = Counter(key for key, _ in items)
-    return _Bad("is given twice", known, tuple(k for k, n in times.items() if n > 1))
+def _leniently(text: Any, error: JsonError) -> Json:
+    """Return the document all the same, so that its step can be named."""
+    try:
+        return json.loads(text, parse_int=float) if error.path else None
+    except ValueError:
+        return None
 
 
 def json_problems(value: Any, path: Path = ()) -> Iterator[tuple[Path, str]]:
@@ -171,10 +138,6 @@ def json_problems(value: Any, path: Path = ()) -> Iterator[tuple[Path, str]]:
     waiting: deque[tuple[Path, Any]] = deque([(path, value)])
     while waiting:
         path, value = waiting.popleft()
-        if isinstance(value, _Bad):
-            places = [(*path, key) for key in value.keys] or [path]
-            yield from ((place, value.problem) for place in places)
-            value = value.value
         if isinstance(value, (dict, list)):
             if len(path) >= NESTING:
                 yield path, f"nested more than {NESTING} levels deep"
@@ -221,17 +184,13 @@ def _wrong(document: Json) -> Iterator[tuple[Path, str]]:
             for name in error.kind.unexpected:
                 yield (*path, name), "is no field of it"
         elif error.kind.name == "pattern":
-            kinds = _short(f"expected 'tool:<name>' or 'agent:<name>', got {error.instance!r}")
-            yield path, "is blank" if error.kind.pattern == "\\S" else kinds
+            kinds = f"expected 'tool:<name>' or 'agent:<name>', got {error.instance!r}"
+            yield path, "is blank" if error.kind.pattern == "\\S" else shortened(kinds, 200)
         elif error.kind.name == "const":
-            expected = error.kind.expected_value
-            yield path, _short(f"expected {expected!r}, got {error.instance!r}")
+            kinds = f"expected {error.kind.expected_value!r}, got {error.instance!r}"
+            yield path, shortened(kinds, 200)
         else:
-            yield path, _short(error.message)
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= 200 else f"{text[:100]} ... {text[-100:]}"
+            yield path, shortened(error.message, 200)
 
 
 def _refuse(problems: Iterator[tuple[Path, str]], document: Json) -> None:
@@ -246,7 +205,6 @@ def placed(path: Path, problem: str, document: Json) -> PlanViolation:
         return PlanViolation(None, field(path), problem)
     step = document
     for part in ("steps", path[1], "stepId"):
-        step = step.value if isinstance(step, _Bad) else step
         try:
             step = step[part]
         except (TypeError, KeyError, IndexError):

@@ -61,6 +61,8 @@ class PlanValidator:
         self.capabilities: dict[str, PlanCapability] = {}
         self._schemas: dict[str, tuple[str, str]] = {}
         for capability in capabilities:
+            if not isinstance(capability, PlanCapability):
+                raise ConfigError(f"expected PlanCapability objects, got {capability!r:.80}")
             target = capability.execution_target
             problems = capability.problems()
             if target in self.capabilities:

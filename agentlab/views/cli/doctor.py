@@ -24,10 +24,7 @@ PACKAGES = (
     "dspy", "pydantic", "pandas", "numpy", "scipy", "matplotlib", "joblib", "pyrsistent",
     "jsonschema-rs", "jmespath", "typer", "rich",
 )  # fmt: skip
-EXTRAS = {
-    "notebook": "jupyterlab", "agentdojo": "agentdojo", "mcp": "mcp", "otel": "opentelemetry.sdk",
-    "dask": "distributed", "ray": "ray", "langgraph": "langgraph",
-}  # fmt: skip
+EXTRAS = {"notebook": "jupyterlab", "agentdojo": "agentdojo", "mcp": "mcp"}
 """An extra, and a module that it brings."""
 
 Check = tuple[str, str, str]

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
+from agentlab.base.strict_json import read_json_file
+from agentlab.base.values import shortened
 from agentlab.errors import ConfigError
 from agentlab.plans.task_plan import TaskPlan
 from agentlab.state.state import Outcome
@@ -121,12 +123,7 @@ def _made(
 
 
 def _read_plan(path: Path) -> Any:
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as e:
-        raise ConfigError(f"{path}: cannot be read: {e}") from e
-    except json.JSONDecodeError as e:
-        raise ConfigError(f"{path}: not JSON: {e}") from e
+    document = read_json_file(path, ConfigError)
     if not isinstance(document, (dict, list)):
         raise ConfigError(f"{path}: expected a plan (an object with steps) or a list of steps")
     return document
@@ -158,7 +155,7 @@ class Progress:
         if node in ("planning", "plan") and state.task_plan is not None:
             self._plan(state.task_plan)
         for result in state.task_results[self._told :]:
-            ended = _short(result.result) if result.error is None else result.error
+            ended = _text(result.result) if result.error is None else result.error
             self._say(f"{result.step_id} {result.status}: {ended}", 2)
         self._told = len(state.task_results)
 
@@ -195,7 +192,7 @@ class Progress:
     def _plan(self, plan: TaskPlan) -> None:
         self._say(f"plan: {len(plan)} steps" if len(plan) != 1 else "plan: 1 step")
         for step in plan.steps:
-            self._say(f"{step.step_id}: {step.label}({_short(step.parameters)})", 2)
+            self._say(f"{step.step_id}: {step.label}({_text(step.parameters)})", 2)
 
     def tell(self, text: str) -> None:
         """Tell something of the command's own."""
@@ -208,6 +205,6 @@ class Progress:
         self._aside.flush()
 
 
-def _short(value: Any) -> str:
+def _text(value: Any) -> str:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= LENGTH else f"{text[: LENGTH - 1]}…"
+    return shortened(text, LENGTH)

@@ -17,6 +17,8 @@ from rich.constrain import Constrain
 from rich.table import Table
 from rich.text import Text
 
+from agentlab.base.values import percent, shortened
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -28,7 +30,6 @@ MEASURE = 100
 """Columns that a paragraph takes at most."""
 
 BLOCKS = " ▏▎▍▌▋▊▉█"
-FACTORS = ("planner", "strategy", "workflow", "workers")
 
 
 PIPED = 160
@@ -76,18 +77,7 @@ def visible(text: Any) -> str:
 def line(text: Any, length: int = 0) -> str:
     """Return text on one line, cut after ``length`` characters (0: not cut)."""
     joined = " ".join(visible(text).split())
-    return joined if not length or len(joined) <= length else f"{joined[: length - 1]}…"
-
-
-def percent(value: float) -> str:
-    """Return a share as a whole percentage; a dash when it is unknown.
-
-    Examples
-    --------
-    >>> percent(0.931), percent(float("nan"))
-    ('93%', '–')
-    """
-    return "–" if math.isnan(value) else f"{value:.0%}"
+    return shortened(joined, length or len(joined))
 
 
 def number(value: float) -> str:
@@ -135,7 +125,11 @@ def table(*columns: str | tuple[str, str]) -> Table:
 
 def leaderboard_table(board: pd.DataFrame, width: int) -> Table:
     """Return the leaderboard as a table for a terminal of so many columns."""
-    factors = [f for f in FACTORS if board[f].nunique() > 1] or ["strategy"]
+    from agentlab.study.compare import levelled
+    from agentlab.study.grid import varying
+
+    factors = varying(board) or ["strategy"]
+    levels = {f: list(levelled(board[f])) for f in factors}
     wide = width >= WIDE
     headings: list[str | tuple[str, str]] = [*factors, "success"]
     headings += [(h, "right") for h in ("floor", "ceil.", "recov.")]
@@ -145,7 +139,7 @@ def leaderboard_table(board: pd.DataFrame, width: int) -> Table:
     made = table("", *headings)
     for place, row in enumerate(board.to_dict("records")):
         mark = "best" if place == 0 else "tied" if row["tied"] else ""
-        cells = [mark, *(line(row[f]) for f in factors)]
+        cells = [mark, *(line(levels[f][place]) for f in factors)]
         cells += [f"{percent(row['success']):>4} [{_ends(row['low'], row['high'])}]"]
         cells += [percent(row[c]) for c in ("floor", "ceiling", "recovery")]
         if wide:

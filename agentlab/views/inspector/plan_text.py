@@ -10,13 +10,14 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from agentlab.errors import PlanError, PlanParseError
+from agentlab.base.strict_json import read_json
+from agentlab.base.values import shortened
+from agentlab.errors import JsonError, PlanError, PlanParseError
 from agentlab.lab.lab import Lab
 from agentlab.minds.base import checked_plan
 from agentlab.plans.parsing import StepReply
 from agentlab.plans.task_plan import StepStatus, TaskPlan
 from agentlab.state.state import State
-from agentlab.views.plots import shortened
 from agentlab.workflows.nodes.planning import plan_request
 
 
@@ -60,8 +61,8 @@ def edited_plan(state: State, lab: Lab, text: str) -> TaskPlan:
     if plan is None:
         raise PlanError("there is no plan yet; step past 'planning' first")
     try:
-        reply = json.loads(text)
-    except ValueError as e:
+        reply = read_json(text)
+    except JsonError as e:
         raise PlanParseError([f"not JSON: {e}"]) from e
     if isinstance(reply, list):
         reply = {"steps": reply}

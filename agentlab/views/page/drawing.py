@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from agentlab.plans import graph
+from agentlab.base.values import shortened
+from agentlab.plans.layout import layout
 from agentlab.plans.task_plan import StepStatus, TaskPlan, TaskStep
 from agentlab.trace.span import Span
 from agentlab.views.page.markup import Html, json_text, markup, tag
-from agentlab.views.plots import STATUS, shortened
+from agentlab.views.plots import STATUS
 
 WIDTH, HEIGHT = 140, 44
 """Of a step's box, pixels."""
@@ -40,7 +41,7 @@ BARS = 40
 DASHES = {":": "2 3", "--": "6 3"}
 
 
-class Place(NamedTuple):
+class Box(NamedTuple):
     """Upper left corner of a box, the row it stands in, and the top of that row; pixels."""
 
     x: float
@@ -68,11 +69,16 @@ def plan_svg(plan: TaskPlan, selected: str | None = None, *, live: bool = False)
     """
     if not plan.steps:
         return tag("p", "The plan has no steps.", class_="agentlab-quiet")
-    found = [
-        level[i : i + TALL] for level in graph.levels(plan) for i in range(0, len(level), TALL)
-    ]
-    places, width, height = _places(found)
-    arrows = [_arrow(places[a], places[b]) for a, b in graph.edges(plan)]
+    drawn = layout(plan, ROW, TALL)
+    side = 3 + (ACROSS / 2 if drawn.rows > 1 else 0)  # room for arrows from row to row
+    places = {
+        step: Box(side + p.column * (WIDTH + ACROSS), _down(p.slot, p.row), p.row,
+                  _down(p.top, p.row))
+        for step, p in drawn.places.items()
+    }  # fmt: skip
+    width = int(drawn.columns * (WIDTH + ACROSS) - ACROSS + 2 * side)
+    height = int(_down(drawn.slots, drawn.rows)) - 2 * DOWN + 6
+    arrows = [_arrow(places[a], places[b]) for a, b in drawn.arrows]
     boxes = [_box(s, places[s.step_id], s.step_id == selected, live) for s in plan.steps]
     svg = tag(
         "svg", arrows, boxes, xmlns="http://www.w3.org/2000/svg", viewBox=f"0 0 {width} {height}",
@@ -102,26 +108,11 @@ def _colours(status: StepStatus) -> str:
     return f"--agentlab-edge:{edge};background:{fill};border-color:{edge}"
 
 
-def _places(found: Sequence[Sequence[str]]) -> tuple[dict[str, Place], int, int]:
-    """Return where each step stands, given the columns, and the width and height of it all."""
-    places: dict[str, Place] = {}
-    side = 3 + (ACROSS / 2 if len(found) > ROW else 0)  # room for arrows from row to row
-    top = 3.0
-    for row, start in enumerate(range(0, len(found), ROW)):
-        part = found[start : start + ROW]
-        tallest = max(map(len, part)) * (HEIGHT + DOWN)
-        for column, level in enumerate(part):
-            first = top + (tallest - len(level) * (HEIGHT + DOWN)) / 2
-            for i, step in enumerate(level):
-                x = side + column * (WIDTH + ACROSS)
-                places[step] = Place(x, first + i * (HEIGHT + DOWN), row, top)
-        top += tallest + DOWN
-    columns = min(len(found), ROW)
-    width = columns * (WIDTH + ACROSS) - ACROSS + 2 * side
-    return places, int(width), int(top) - 2 * DOWN + 6
+def _down(slots: float, rows: int) -> float:
+    return 3 + slots * (HEIGHT + DOWN) + rows * DOWN
 
 
-def _arrow(a: Place, b: Place) -> Html:
+def _arrow(a: Box, b: Box) -> Html:
     middle, right = HEIGHT / 2, a.x + WIDTH
     head = f"{b.x - 7},{b.y + middle - 4} {b.x - 7},{b.y + middle + 4} {b.x - 1},{b.y + middle}"
     if b.row != a.row:  # the row was full: between the columns down, and back to the left
@@ -140,7 +131,7 @@ def _arrow(a: Place, b: Place) -> Html:
     )
 
 
-def _box(step: TaskStep, place: Place, selected: bool, live: bool) -> Html:
+def _box(step: TaskStep, place: Box, selected: bool, live: bool) -> Html:
     fill, edge, style, mark = STATUS[step.status]
     said = f"{step.step_id}: {step.label}, {step.status}"
     hint = f"{step.name}\n{step.description}".strip()

@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from agentlab.base.values import Value
+from agentlab.base.values import Value, shortened
 from agentlab.plans.graph import diff
 from agentlab.plans.task_plan import TaskPlan, TaskStep
 from agentlab.runs.graph import END
@@ -36,7 +36,6 @@ from agentlab.views.page.markup import (
     table,
     tag,
 )
-from agentlab.views.plots import shortened
 
 LOGGED = ("decision", "fault", "event")
 """Kinds of spans that say what happened."""

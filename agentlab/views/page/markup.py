@@ -12,8 +12,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any
 
-from agentlab.base.values import thaw
-from agentlab.views.plots import shortened
+from agentlab.base.values import shortened, thaw
 
 MOST_TEXT = 3000
 """Characters of one document that are shown."""

@@ -16,8 +16,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agentlab.study.compare import ALPHA, FACTORS
+from agentlab.base.values import percent
+from agentlab.study.compare import ALPHA
 from agentlab.study.definition import command
+from agentlab.study.grid import varying
 from agentlab.study.leaderboard import estimates, leaderboard
 from agentlab.study.metrics import few_faults
 from agentlab.study.study import Study
@@ -131,8 +133,8 @@ def cautions(study: Study) -> list[str]:
         )
     if study.controls and (unknown := float(runs["ceiling"].isna().mean())) > 0:
         found.append(
-            f"The ceiling is unknown for {unknown:.1%} of the runs; floor, ceiling and normalised "
-            "success leave them out."
+            f"The ceiling is unknown for {percent(unknown, 1)} of the runs; floor, ceiling and "
+            "normalised success leave them out."
         )
     if (runs["ceiling_found_by"] == "reference").any():
         found.append(
@@ -187,10 +189,11 @@ def _leaderboard(board: pd.DataFrame) -> Html:
         rows.append(
             [
                 tag("span", mark, class_=f"mark {mark}"), row["arm"],
-                _share(row["success"]), _interval(row), _ends(row["low"], row["high"]),
-                _share(row["floor"]), _share(row["ceiling"]), _number(row["normalised"], 2),
-                _share(row["side_effects"]), _share(row["recovery"]), _number(row["replans"]),
-                _number(row["tool_calls"]), _number(row["sim_seconds"]), str(row["crashed"]),
+                percent(row["success"], 1), _interval(row), _ends(row["low"], row["high"]),
+                percent(row["floor"], 1), percent(row["ceiling"], 1), _number(row["normalised"], 2),
+                percent(row["side_effects"], 1), percent(row["recovery"], 1),
+                _number(row["replans"]), _number(row["tool_calls"]), _number(row["sim_seconds"]),
+                str(row["crashed"]),
             ]
         )  # fmt: skip
     headings = [
@@ -237,13 +240,11 @@ def _heat(cell: dict[Any, Any] | None) -> Child:
         return "–"
     ends = tag("small", f" [{_ends(cell['low'], cell['high'])}]")
     shade = f"background: rgb(0 114 178 / {0.55 * cell['value']:.2f})"
-    return tag("span", _share(cell["value"]), ends, class_="heat", style=shade)
+    return tag("span", percent(cell["value"], 1), ends, class_="heat", style=shade)
 
 
 def _comparisons(study: Study, runs: pd.DataFrame) -> Iterable[Html]:
-    for factor in FACTORS:
-        if runs[factor].nunique() < 2:
-            continue
+    for factor in varying(runs):
         table = study.compare("success", by=factor)
         rows = [
             [
@@ -334,10 +335,6 @@ def _table(headings: Sequence[str], rows: Iterable[Sequence[Child]]) -> Html:
 
     head = tag("thead", row("th", [heading.removeprefix(">") for heading in headings]))
     return tag("div", tag("table", head, tag("tbody", [row("td", r) for r in rows])), class_="wide")
-
-
-def _share(value: float) -> str:
-    return "–" if math.isnan(value) else f"{value:.1%}"
 
 
 def _number(value: float, digits: int = 1) -> str:

@@ -1,0 +1,159 @@
+"""The strict reader: what the standard library reads, and nothing that JSON does not know."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from agentlab.base.strict_json import DEPTH, read_file, read_json, read_json_file, read_yaml
+from agentlab.errors import ConfigError, JsonError
+
+FINITE = st.floats(allow_nan=False, allow_infinity=False)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | FINITE | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=20,
+)
+
+
+@given(VALUES, st.sampled_from([None, 2]))
+@settings(deadline=None)
+def test_what_is_json_is_read_as_it_is(value, indent):
+    text = json.dumps(value, indent=indent)
+    assert read_json(text) == read_json(text.encode()) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "said", "path"),
+    [
+        ('{"a": 1, "b": [2, {"c": 3, "c": 4}]}', "the key 'c' is given twice (column 28)", "b 1 c"),
+        ('{\n "a": [1, NaN]\n}', "NaN is no JSON (line 2, column 11)", "a 1"),
+        ('{"x": "NaN [1,", "y": -Infinity}', "-Infinity is no JSON (column 23)", "y"),
+        ("[1e999]", "1e999 is no number that a double can hold (column 2)", "0"),
+        ("[-1" + "0" * 309 + "]", "is no number that a double can hold (column 2)", "0"),
+        ("[" + "9" * 5000 + "]", "a number of 5,000 characters", "0"),
+        ("0." + "0" * 5000 + "1", "a number of 5,003 characters", ""),
+        ("[" * 400 + "]" * 400, f"nested more than {DEPTH} levels deep", " ".join("0" * DEPTH)),
+        ("[" * 100_000, "nested more than", ""),
+        ('{"a":' * 100_000, "nested more than", ""),
+        ("", "expected a value (column 1)", ""),
+        ("[1,]", "expected a value (column 4)", ""),
+        ("{'a': 1}", "expected a key in double quotes (column 2)", ""),
+        ('{"a" 1}', "expected a colon after the key (column 6)", ""),
+        ('{"a": 1', "expected a comma or the end", ""),
+        ('"a', "a text without an end (column 1)", ""),
+        ('"a\nb"', "a control character in a text", ""),
+        ('"\\q"', "an escape that JSON does not know", ""),
+        ("1 2", "there is more after the document (column 3)", ""),
+        ("\ufeff1", "expected a value (column 1)", ""),
+        (b"[\xff]", "byte 1 is no UTF-8", ""),
+        (None, "expected JSON text, got NoneType", ""),
+    ],
+    ids=lambda x: str(x)[:20],
+)
+def test_what_is_no_json_is_told_with_its_place(text, said, path):
+    with pytest.raises(JsonError) as caught:
+        read_json(text)
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert " ".join(map(str, caught.value.path)) == path
+
+
+@given(st.text('{}[]",:1eE+-.\\uNa I', max_size=40) | st.binary(max_size=40))
+@settings(deadline=None, max_examples=300)
+def test_whatever_comes_it_is_read_or_refused(text):
+    try:
+        value = read_json(text)
+    except JsonError:
+        return
+    assert value == json.loads(text)
+    assert not isinstance(value, float) or math.isfinite(value)
+
+
+def test_depth_and_size_have_limits():
+    assert read_json("[[1]]", depth=2) == [[1]]
+    with pytest.raises(JsonError, match="more than 1 levels"):
+        read_json('{"a": [1]}', depth=1)
+    with pytest.raises(JsonError, match="4 characters, more than the 3"):
+        read_json("1234", size=3)
+
+
+def test_a_large_text_of_digits_is_refused_soon():
+    started = time.perf_counter()
+    for text in ("1" * 10_000_000, "[" * 10_000_000, "[1" + "0" * 300 + "]"):
+        if len(text) > 1000:
+            with pytest.raises(JsonError):
+                read_json(text)
+    assert time.perf_counter() - started < 5
+
+
+def test_a_file_is_named(tmp_path):
+    path = tmp_path / "x.json"
+    with pytest.raises(ConfigError, match=r"x\.json: cannot be read"):
+        read_json_file(path, ConfigError)
+    path.write_bytes(b"\xff")
+    with pytest.raises(ConfigError, match=r"x\.json: cannot be read"):
+        read_file(path, ConfigError)
+    path.write_text('{"a": 1,\n "a": 2}')
+    with pytest.raises(ConfigError, match=r"x\.json: not JSON: the key 'a' .*line 2, column 2"):
+        read_json_file(path, ConfigError)
+    with pytest.raises(ConfigError, match="cannot be read"):
+        read_file("a\0b", ConfigError)
+
+
+# ---- YAML ------------------------------------------------------------------------------------
+
+BOMB = "- &a0 [x,x,x,x,x,x,x,x,x]\n" + "".join(
+    f"- &a{i} [{','.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 10)
+)
+
+
+def test_yaml_says_what_json_could():
+    text = "a: [1, 0x1F, 1.5, yes, ~, '2']\nb: &b {c: '2001-12-14'}\nd: *b\n"
+    day = {"c": "2001-12-14"}
+    assert read_yaml(text) == {"a": [1, 31, 1.5, True, None, "2"], "b": day, "d": day}
+    assert read_yaml("") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a: 1\na: 2", "the key 'a' is given twice (line 2, column 1)"),
+        ("a: !!int abc", "this is no int that is read here (line 1, column 4)"),
+        ("a: !!bool zz", "this is no bool"),
+        ("a: !!float zz", "this is no float"),
+        ("a: .inf", "this is no float"),
+        ("a: .nan", "this is no float"),
+        ("a: " + "9" * 5000, "this is no int"),
+        ("a: " + "[" * 3000 + "]" * 3000, "nested more than"),
+        ("".join(" " * i + f"k{i}:\n" for i in range(400)), "nested more than"),
+        ("a: &a [*a]", "nested more than"),
+        (BOMB, "more than 200,000 values"),
+        ("a: !!python/object:os.system x", "a tag"),
+        ("a: !!set {x}", "a tag"),
+        ("? [a]\n: 1", "expected text as a key, got a list"),
+        ("a: 2001-99-99", "put this in quotes: YAML takes it for a date (line 1, column 4)"),
+        ("<<: {a: 1}", "'<<' is not read here"),
+        ("a: *q", "an unknown alias"),
+        ("a: [1", "line 1, column"),
+        ("[\x01]", "special characters"),
+    ],
+    ids=lambda x: x[:20],
+)
+def test_what_json_could_not_say_is_refused_soon(text, said):
+    started = time.perf_counter()
+    with pytest.raises(JsonError) as caught:
+        read_yaml(text)
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert time.perf_counter() - started < 5
+
+
+def test_many_keys_are_read_in_linear_time():
+    started = time.perf_counter()
+    assert len(read_yaml("".join(f"k{i}: 1\n" for i in range(10_000)))) == 10_000
+    assert time.perf_counter() - started < 10
