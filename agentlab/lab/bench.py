@@ -100,9 +100,12 @@ class Bench(Kit, Protocol):
 
     def asking(
         self, state: State, step_id: str = "", attempt: int = 0,
-        on_token: Callable[[str], None] | None = None,
+        on_token: Callable[[str], None] | None = None, name: str = "",
     ) -> AbstractContextManager[Talk]:  # fmt: skip
-        """Open a talk: LM calls made inside are recorded, and charged to the state afterwards."""
+        """Open a talk: LM calls made inside are recorded, and charged to the state afterwards.
+
+        Its tokens go to ``on_token``, else to the thinking stage ``name``, else nowhere.
+        """
 
     def begin_call(
         self, state: State, address: Address, tool: str, arguments: dict[str, Any]

@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from agentlab.base.values import with_fields
@@ -367,12 +367,24 @@ class Lab(ToolDoor):
     @contextmanager
     def asking(
         self, state: State, step_id: str = "", attempt: int = 0,
-        on_token: Callable[[str], None] | None = None,
+        on_token: Callable[[str], None] | None = None, name: str = "",
     ) -> Iterator[Talk]:  # fmt: skip
-        """Open a talk: LM calls made inside are recorded, and charged to the state afterwards."""
+        """Open a talk: LM calls made inside are recorded, and charged to the state afterwards.
+
+        Parameters
+        ----------
+        state : State
+        step_id, attempt, name
+            Where it is: ``name`` tells talks of one place apart, and is the thinking stage that the
+            handler hears the tokens of (``on_thinking_content``).
+        on_token : callable, optional
+            Given the tokens instead: those of an answer, and of nothing else, go to the user.
+        """
         talk = Talk(
             self.model, state, self.recorder, self.journal, step_id, attempt,
-            timed=not self.executor.wall,
+            timed=not self.executor.wall, name=name,
         )  # fmt: skip
+        if on_token is None and name:
+            on_token = partial(self.emit, "on_thinking_content", name)
         with talk.open(on_token if self.handler is not None else None):  # or nobody listens
             yield talk

@@ -11,21 +11,22 @@ output, whoever answers: a recording costs the same as the model it was made wit
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 
 from agentlab import errors
 from agentlab.base.values import Json
 from agentlab.environments.fault_plan import FaultKind, Visibility
-from agentlab.errors import LMError, RunError
+from agentlab.errors import ConfigError, LMError, LMTooLong, RunError
 from agentlab.lab.faults import advance
 from agentlab.lm.cursor import Cursor
-from agentlab.lm.door import LMCall, lm_errors
+from agentlab.lm.door import Door, LMCall, lm_errors
 from agentlab.lm.engine import Engine
 from agentlab.lm.faulty import SPOILS, Faulty, prompt_digest
 from agentlab.lm.model import Model
-from agentlab.lm.serde import load_dspy, request_from, text_of
+from agentlab.lm.outcome import LMOutcome
+from agentlab.lm.serde import load_dspy, request_from, response_document, text_of, typed_request
 from agentlab.state.state import DeliveredFault, Fault, State
 from agentlab.trace.journal import Address, Journal
 from agentlab.trace.recorder import Recorder
@@ -50,18 +51,25 @@ class Talk:
         The address, beside the state's visit.
     timed : bool
         Whether calls take simulated time; in wall time they take what they take.
+    name : str
+        Part of the address: what the talk is for. Talks of one name in one place and visit are told
+        apart by the order in which they were opened; a talk is for one thread.
     """
 
     def __init__(
         self, model: Model | None, state: State, recorder: Recorder, journal: Journal,
-        step_id: str = "", attempt: int = 0, timed: bool = True,
+        step_id: str = "", attempt: int = 0, timed: bool = True, name: str = "",
     ) -> None:  # fmt: skip
+        if "#" in name:
+            raise ConfigError(f"the name of a talk has no '#', which numbers talks: got {name!r}")
         self._timed = timed
+        self._name = recorder.talk(state.visit, step_id, attempt, name)
         self.model, self.calls = model, list[LMCall]()
         self._state, self._recorder, self._journal = state, recorder, journal
         self._step_id, self._attempt = step_id, attempt
         self._requests, self._prompts = Cursor(state.lm_requests), Cursor(state.lm_prompts)
         self._nth = 0
+        self._door: Door | None = None  # while it is open
         self._recalled: dict[str, Json] | None = None  # what the journal knows of the call
 
     @contextmanager
@@ -70,13 +78,52 @@ class Talk:
         if self.model is None:
             yield self
             return
-        lm = self.model.lm(
-            cursor=self._requests, wrap=self._wrap, on_call=self._told, before=self._served,
-            on_token=on_token,
-        )  # fmt: skip
+        door = self._door = self.model.door(
+            self._requests, self._wrap, on_call=self._told, before=self._served, on_token=on_token
+        )
+        lm = self.model.lm(door=door)
         # dspy keeps prompts in a history and in a trace, each global and of 10,000 entries.
-        with load_dspy().context(lm=lm, disable_history=True, callbacks=[], trace=None):
-            yield self
+        try:
+            with load_dspy().context(lm=lm, disable_history=True, callbacks=[], trace=None):
+                yield self
+        finally:
+            self._door = None
+
+    def ask(self, request: Mapping[str, Json]) -> LMOutcome:
+        """Ask with a typed request, with tools where it has some.
+
+        A model that takes no tools is told of them, and asked to call them, in the prompt; what
+        comes is the same (see ``agentlab.lm.text_tools``).
+
+        Parameters
+        ----------
+        request : mapping or dspy.lm15.Request
+            ``messages``: each ``{"role": ..., "parts": [...]}``, where a part is ``{"type": "text",
+            "text": ...}``, a "tool_call" as it came in the ``message`` of an outcome, or, in a
+            message of role "tool", ``{"type": "tool_result", "id": ..., "content": [part],
+            "is_error": ...}``; and where wanted ``system``, ``tools`` (objects of ``agentlab.tool``
+            or ``{"type": "function", "name", "description", "parameters"}``) and ``config``, which
+            goes before the model's own settings.
+
+        Returns
+        -------
+        LMOutcome
+            Cut off, declined and too long are outcomes, not errors.
+
+        Raises
+        ------
+        RunError
+            There is no model, the talk is not open, or this is no request.
+        LMError
+            No reply came.
+        """
+        if self.model is None or self._door is None:
+            raise RunError("a talk asks inside 'with lab.asking(...)', and of a lab with a model")
+        try:
+            response = self._door.ask(typed_request(request, self.model.name, self.model.settings))
+        except LMTooLong as e:
+            return LMOutcome("too_long", None, str(e))
+        return LMOutcome(response.finish_reason, response_document(response))
 
     @property
     def _faulty(self) -> bool:
@@ -95,7 +142,9 @@ class Talk:
 
     def _address(self) -> Address:
         # A step's tool call has place 0 of its attempt; LM calls are numbered from 1.
-        return Address(self._state.visit, self._step_id, self._attempt, self._nth)
+        return Address(
+            self._state.visit, self._step_id, self._attempt, self._nth, self._name
+        )  # fmt: skip
 
     def _served(self, key: str, document: dict[str, Json]) -> dict[str, Json] | None:
         """Look the call up in the journal, and write down that it is about to be made.
@@ -112,7 +161,7 @@ class Talk:
             return None
         self._recalled = dict(known.result)
         if self._recalled["occurrence"] is not None:
-            self._requests.next(key)
+            self._requests.next(self._recalled.get("counted", key))
         if self._faulty:
             self._prompts.next(prompt_digest(document))
         response = self._recalled["response"]
@@ -129,10 +178,11 @@ class Talk:
         else:
             call = replace(
                 call, served=True, cost=recalled["cost"], occurrence=recalled["occurrence"],
-                faults=tuple(recalled["faults"]),
+                faults=tuple(recalled["faults"]), counted=recalled.get("counted", call.key),
             )  # fmt: skip
         self.calls.append(call)
         state, address = self._state, self._address()
+        self._recorder.requests.share(call.request)
         with self._recorder.span(
             "lm", call.model, visit=address.visit, step_id=address.step_id,
             attempt=address.attempt, input=call.request, now=state.now,
@@ -143,6 +193,10 @@ class Talk:
                 "usage": call.usage, "occurrence": call.occurrence, "faults": list(call.faults),
                 "served": call.served, "cost": call.cost, "attempts": call.attempts,
             }  # fmt: skip
+            if self._name:
+                span.attributes["talk"] = self._name
+            if call.counted != call.key:
+                span.attributes["counted"] = call.counted
         span.seconds = call.seconds
 
     def charged(self, state: State) -> State:
@@ -160,8 +214,8 @@ class Talk:
         state = state.replace(
             lm_calls=state.lm_calls + len(self.calls),
             lm_tokens=state.lm_tokens + sum(tokens_of(c) for c in self.calls),
-            lm_requests=self._requests.counts,
-            lm_prompts=self._prompts.counts,
+            lm_requests=state.lm_requests.update(self._requests.added_to(state.lm_requests)),
+            lm_prompts=state.lm_prompts.update(self._prompts.added_to(state.lm_prompts)),
             delivered=state.delivered.extend(struck),
         )
         seconds = sum(seconds_of(c) for c in self.calls) if self._timed else 0.0
@@ -170,10 +224,11 @@ class Talk:
 
 def _kept(call: LMCall) -> dict[str, Json]:
     """Return what the journal keeps of a call."""
-    return {
+    kept: dict[str, Json] = {
         "response": call.response, "occurrence": call.occurrence, "faults": list(call.faults),
         "cost": call.cost,
     }  # fmt: skip
+    return kept if call.counted == call.key else {**kept, "counted": call.counted}
 
 
 def ask_again(model: Model | None, call: Span, prompt: str | None = None) -> str:

@@ -3,7 +3,7 @@
 What an engine is says ``engine``; what follows is one or wraps one, so they compose, from the
 inside out::
 
-    endpoint (or a script) < retries < recording < faults < Door < dspy.LM
+    endpoint (or a script) < retries < recording < tools by text < faults < Door < dspy.LM
 
 Retries stay inside the recording, so what is recorded is what finally came. Faults stay outside
 it, so the same recorded reply is whole in one arm and spoiled in another. The ``Door`` is the

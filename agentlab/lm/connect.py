@@ -40,13 +40,11 @@ from agentlab.errors import (
     UnknownNameError,
 )
 from agentlab.lm.endpoint import ENDPOINT_KEY, Endpoint, Retrying
-from agentlab.lm.engine import SUPPORTS, Engine
+from agentlab.lm.engine import SUPPORTS
 from agentlab.lm.model import Model
+from agentlab.lm.probe import Probe
 from agentlab.lm.recording import Recording
-from agentlab.lm.serde import (
-    lm15,
-    load_dspy,
-)
+from agentlab.lm.serde import lm15, load_dspy
 from agentlab.lm.settings import ModelSettings
 
 SETTINGS = ("max_tokens", "temperature", "top_p")
@@ -202,9 +200,12 @@ def connect(
         supports -= {"function_calling"}
         supports |= {"function_calling"} if settings.supports_function_call else set()
     engine = Retrying(client, retries, sleep)
+    own = client.address is not None or client.vendor in _LOCAL  # no table knows its model
+    unknown = own and (settings is None or settings.supports_function_call is None)
     model = Model(
-        name.text, engine, supports=tuple(s for s in SUPPORTS if s in supports), base_url=url
-    )
+        name.text, engine, supports=tuple(s for s in SUPPORTS if s in supports), base_url=url,
+        probe=Probe(engine, name.text) if unknown else None,
+    )  # fmt: skip
     return _asked_as(_asked_as(model, settings), name.settings)
 
 
@@ -267,7 +268,7 @@ def _gateway(prefix: str) -> str | None:
 
 def _client(
     name: Name, url: str | None, key: SecretStr | None, timeout: float
-) -> tuple[Engine, set[str]]:
+) -> tuple[Endpoint, set[str]]:
     """Return who asks, and what the endpoint supports."""
     load_dspy()
     types = lm15()
@@ -339,7 +340,7 @@ def _known_support(model: str) -> set[str]:
 
 def _through_litellm(
     name: Name, url: str | None, key: SecretStr | None, timeout: float
-) -> tuple[Engine, set[str]]:
+) -> tuple[Endpoint, set[str]]:
     from dspy.clients.engines import LiteLLMEngine
 
     if not name.prefix:

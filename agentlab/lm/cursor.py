@@ -16,18 +16,23 @@ class Cursor:
     """
 
     def __init__(self, counts: Mapping[str, int] | None = None) -> None:
-        self._counts = dict(counts or {})
+        self._before: Mapping[str, int] = {} if counts is None else counts
+        self._news: dict[str, int] = {}
         self._lock = threading.Lock()
 
     def next(self, key: str) -> int:
         """Return the occurrence of this asking, from 0."""
         with self._lock:
-            count = self._counts.get(key, 0)
-            self._counts[key] = count + 1
-            return count
+            news = self._news.get(key, 0)
+            self._news[key] = news + 1
+            return self._before.get(key, 0) + news
 
     @property
     def counts(self) -> dict[str, int]:
         """Key to count, as JSON."""
+        return {**self._before, **self.added_to(self._before)}
+
+    def added_to(self, counts: Mapping[str, int]) -> dict[str, int]:
+        """Return which of ``counts`` change, and to what, by what was counted here."""
         with self._lock:
-            return dict(self._counts)
+            return {k: counts.get(k, 0) + n for k, n in self._news.items()}

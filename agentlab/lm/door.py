@@ -66,6 +66,8 @@ class LMCall:
     """Which repetition of the request in the run, from 0, where it was counted."""
     faults: tuple[str, ...] = ()
     """Kinds of the faults delivered."""
+    counted: str = ""
+    """Key that the occurrence is of, where another request was sent than the one that was made."""
 
     @property
     def usage(self) -> dict[str, int]:
@@ -120,6 +122,16 @@ class Door(Wrapper):
 
     def complete(self, request: Request) -> Response:
         """Return the reply, or raise what dspy understands."""
+        try:
+            return self._completed(request, strict=self.strict)
+        except BaseException as e:
+            raise _for_dspy(e)  # noqa: B904 - it says itself from what
+
+    def ask(self, request: Request) -> Response:
+        """Return the reply, also a refused or cut-off one; raise our own errors."""
+        return self._completed(request, strict=False)
+
+    def _completed(self, request: Request, *, strict: bool) -> Response:
         started, current = perf_counter(), Notes(request)
         response: Response = None
         error: BaseException | None = None
@@ -127,12 +139,12 @@ class Door(Wrapper):
             response = self._served(current)
             if response is None:
                 response = self._asked(request, current)
-            error = self._judge(response)
+            error = self._judge(response) if strict else None
         except BaseException as e:
             error = e
         self._tell(current, response, error, perf_counter() - started)
         if error is not None:
-            raise _for_dspy(error)
+            raise error
         return response
 
     def stream(self, request: Request) -> Iterator[Event]:
@@ -151,7 +163,7 @@ class Door(Wrapper):
                 yield event
             if response is None:
                 response = response_of(request, events)
-            error = self._judge(response)
+            error = self._judge(response) if self.strict else None
         except BaseException as e:  # GeneratorExit: nobody reads on
             error = e
         self._tell(current, response, error, perf_counter() - started)
@@ -200,8 +212,6 @@ class Door(Wrapper):
             self.on_token(event.delta.text)
 
     def _judge(self, response: Response) -> LMError | None:
-        if not self.strict:
-            return None
         declined = refusal_of(response)
         if declined is not None:
             said = f": {declined[:200]!r}" if declined else ""
@@ -229,12 +239,13 @@ class Door(Wrapper):
             request=current.document,
             response=None if response is None else response_document(response),
             error=None if error is None else f"{type(error).__name__}: {error}",
-            seconds=seconds,
+            seconds=seconds - current.apart,
             served=current.served,
             cost=current.cost,
             attempts=current.attempts,
             occurrence=current.occurrence,
             faults=tuple(current.faults),
+            counted=current.counted,
         )
         self.on_call(call)
 

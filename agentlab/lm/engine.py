@@ -64,8 +64,10 @@ class Notes:
     """What engines know of the call under way, beside the reply."""
 
     __slots__ = (
+        "apart",
         "attempts",
         "cost",
+        "counted",
         "document",
         "faults",
         "key",
@@ -86,8 +88,12 @@ class Notes:
         self.cost: float | None = None
         """US dollars that the call costs when it is made; None: unknown."""
         self.attempts = 1
+        self.apart = 0.0
+        """Wall seconds spent on what is no part of the call."""
         self.occurrence: int | None = None
         """Which repetition of the request in the run, from 0, where it was counted."""
+        self.counted = self.key
+        """Key that was counted: of the request that reached the recording."""
         self.faults: list[str] = []
         """Kinds of the faults that were delivered."""
 

@@ -8,7 +8,9 @@ the prompt is the request without model and configuration.
 
 A reply that is spoiled (malformed, cut off, refused) was asked for and is paid for; so an arm
 with faults advances a recording as one without does. A call that fails (rate limit, timeout) is
-not made. How a reply is spoiled is a function of it and of the draw. A plan's persistence and
+not made. How a reply is spoiled is a function of it and of the draw. Where it calls tools, a
+malformed one has one call whose arguments are no JSON or do not fit, one that is cut off ends
+within a call, and a refused one calls nothing. A plan's persistence and
 visibility do not count here: a fault is of one call, and the reply shows it.
 """
 
@@ -17,14 +19,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
 from agentlab.base.randomness import choose, uniform
-from agentlab.base.values import Json, digest
+from agentlab.base.values import Json, canonical, digest
 from agentlab.environments.fault_plan import LM_KINDS, FaultKind, FaultPlan, TargetedFault
 from agentlab.errors import ConfigError, LMRateLimited, LMTimeout, suggest
 from agentlab.lm.cursor import Cursor
 from agentlab.lm.engine import Engine, Wrapper, identify, notes
-from agentlab.lm.serde import Event, Request, Response, events_of, text_of, with_text
+from agentlab.lm.outcome import PARTIAL
+from agentlab.lm.serde import Event, Request, Response, calls_of, events_of, text_of, with_text
 
 SPOILS = LM_KINDS
 """Kinds that spoil a reply."""
@@ -190,17 +194,41 @@ def spoil(response: Response, kind: FaultKind, draw: float) -> Response:
     draw : float
         In [0, 1): how.
     """
+    text, calls = text_of(response), calls_of(response)
     if kind is FaultKind.LM_REFUSED:
         return with_text(response, REFUSAL, finish="content_filter")
+    if kind is FaultKind.LM_MALFORMED and calls:
+        number, form = divmod(draw * len(calls), 1)
+        calls[int(number)] = _malformed_call(calls[int(number)], form)
+        return with_text(response, text, calls)
     if kind is FaultKind.LM_MALFORMED:
-        return with_text(response, malformed(text_of(response), draw), finish="stop")
-    text = text_of(response)
-    kept = text[: int(len(text) * (0.2 + 0.6 * draw))]
+        return with_text(response, malformed(text, draw), finish="stop")
+    whole = len(text) + sum(len(canonical(c.input)) for c in calls)
+    kept = int(whole * (0.2 + 0.6 * draw))
     usage, tokens = response.usage, response.usage.output_tokens
     if tokens is not None:
-        tokens = round(tokens * len(kept) / max(1, len(text)))
+        tokens = round(tokens * kept / max(1, whole))
         usage = replace(usage, output_tokens=tokens, total_tokens=None)
-    return replace(with_text(response, kept, finish="length"), usage=usage)
+    left = _calls_within(calls, kept - len(text))
+    return replace(with_text(response, text[:kept], left, finish="length"), usage=usage)
+
+
+def _malformed_call(call: Any, form: float) -> Any:
+    """Return a call whose arguments are no JSON, or are wrapped once too often for its schema."""
+    wrong = {PARTIAL: canonical(call.input)[:-1]} if form < 0.5 else {"arguments": call.input}
+    return replace(call, input=wrong)
+
+
+def _calls_within(calls: list[Any], room: int) -> list[Any]:
+    """Return the calls whose arguments begin within so many characters, the last one cut off."""
+    kept = []
+    for call in calls:
+        told = canonical(call.input)
+        if room <= 0:
+            break
+        kept.append(call if room >= len(told) else replace(call, input={PARTIAL: told[:room]}))
+        room -= len(told)
+    return kept
 
 
 def malformed(text: str, draw: float = 0.0) -> str:

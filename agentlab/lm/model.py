@@ -11,9 +11,11 @@ from agentlab.errors import ConfigError
 from agentlab.lm.cursor import Cursor
 from agentlab.lm.door import Door, LMCall
 from agentlab.lm.engine import Engine
+from agentlab.lm.probe import Probe
 from agentlab.lm.recorded import Recorded
 from agentlab.lm.recording import Recording
 from agentlab.lm.serde import load_dspy
+from agentlab.lm.text_tools import TextTools, by_text
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,8 @@ class Model:
     """Where it is asked, when that is not the vendor's own address."""
     streams: bool = True
     recording: Recording | None = field(default=None, repr=False)
+    probe: Probe | None = field(default=None, repr=False)
+    """Finds out whether tools may be sent, where that is not known; None: they may not."""
 
     def describe(self) -> dict[str, Json]:
         """Return name, settings and abilities as JSON, without secrets."""
@@ -57,15 +61,48 @@ class Model:
         cursor : Cursor, optional
             The run's count of repeated requests; None: a new one.
         """
-        if self.recording is None:
-            if self.engine is None:
-                raise ConfigError(f"{self.name}: neither an engine nor a recording to ask")
-            return self.engine
-        settings = {**self.settings, "supports": list(self.supports)}
-        return Recorded(self.recording, self.name, cursor, self.engine, settings)
+        if self.recording is not None:
+            settings = {**self.settings, "supports": list(self.supports)}
+            engine: Engine = Recorded(self.recording, self.name, cursor, self.engine, settings)
+        elif self.engine is not None:
+            engine = self.engine
+        else:
+            raise ConfigError(f"{self.name}: neither an engine nor a recording to ask")
+        return engine if "function_calling" in self.supports else TextTools(engine, self._takes)
+
+    def _takes(self) -> bool:
+        """Say whether tools are sent, though that is not known of the model: as was recorded."""
+        recording = self.recording
+        if recording is not None and recording.mode != "record":
+            asked = (li["request"] for li in recording.lines() if li["model"] == self.name)
+            told = next((t for t in map(by_text, asked) if t is not None), None)
+            if told is not None or recording.mode == "replay":
+                return told is False
+        return self.probe is not None and self.probe()
+
+    def door(
+        self, cursor: Cursor | None = None, wrap: Callable[[Engine], Engine] | None = None,
+        **hooks: Any,
+    ) -> Door:  # fmt: skip
+        """Return the engine that a run asks.
+
+        Parameters
+        ----------
+        cursor : Cursor, optional
+            The run's count of repeated requests.
+        wrap : callable, optional
+            Puts another engine around the run's, such as ``Faulty``.
+        **hooks
+            ``on_call``, ``before``, ``on_token``, ``strict``: see ``Door``.
+        """
+        engine = self.bind(cursor)
+        if wrap is not None:
+            engine = wrap(engine)
+        return Door(engine, self.name, self.supports, streams=self.streams, **hooks)
 
     def lm(
-        self, *, cursor: Cursor | None = None, wrap: Callable[[Engine], Engine] | None = None,
+        self, *, door: Door | None = None, cursor: Cursor | None = None,
+        wrap: Callable[[Engine], Engine] | None = None,
         on_call: Callable[[LMCall], None] | None = None,
         before: Callable[[str, dict[str, Json]], dict[str, Json] | None] | None = None,
         on_token: Callable[[str], None] | None = None, strict: bool = True,
@@ -75,12 +112,10 @@ class Model:
 
         Parameters
         ----------
-        cursor : Cursor, optional
-            The run's count of repeated requests.
-        wrap : callable, optional
-            Puts another engine around the run's, such as ``Faulty``.
-        on_call, before, on_token, strict
-            See ``Door``.
+        door : Door, optional
+            Made by ``door``; default: one of what follows.
+        cursor, wrap, on_call, before, on_token, strict
+            See ``door``.
         **settings
             Generation settings that take the place of the model's own.
 
@@ -89,13 +124,10 @@ class Model:
         ConfigError
             dspy does not accept the settings.
         """
-        engine = self.bind(cursor)
-        if wrap is not None:
-            engine = wrap(engine)
-        door = Door(
-            engine, self.name, self.supports, on_call=on_call, before=before, on_token=on_token,
-            strict=strict, streams=self.streams,
-        )  # fmt: skip
+        if door is None:
+            door = self.door(
+                cursor, wrap, on_call=on_call, before=before, on_token=on_token, strict=strict
+            )
         chosen = {k: v for k, v in {**self.settings, **settings}.items() if v is not None}
         dspy = load_dspy()
         try:

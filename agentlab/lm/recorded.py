@@ -89,7 +89,9 @@ class Recorded(Wrapper):
 
     def _name(self, request: Request) -> tuple[str, int]:
         key = identify(request)[1]
-        occurrence = notes().occurrence = self.cursor.next(key)
+        current = notes()
+        occurrence = current.occurrence = self.cursor.next(key)
+        current.counted = key
         return key, occurrence
 
     def _found(self, name: tuple[str, int], request: Request) -> Line | None:

@@ -8,11 +8,13 @@ does is written where it is used::
     scripted(lambda request, n: f"call {n}")               anything
 
 A reply is a string or what ``say``, ``cut_off``, ``refused``, ``rate_limited``, ``unavailable`` and
-``timed_out`` make; an exception is raised. Tokens are counted as words.
+``timed_out`` make, or ``{"text": ..., "tool_calls": [{"name": ..., "arguments": {...}}]}``; an
+exception is raised. Tokens are counted as words.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import threading
 import time
@@ -24,7 +26,17 @@ from typing import Any, TypeAlias
 from agentlab.base.strict_json import read_json_file
 from agentlab.errors import ConfigError, LMRateLimited, LMTimeout, LMUnavailable, ScriptExhausted
 from agentlab.lm.model import Model
-from agentlab.lm.serde import Event, Request, Response, events_of, prompt_text, text_response
+from agentlab.lm.outcome import reply_parts
+from agentlab.lm.serde import (
+    Event,
+    Request,
+    Response,
+    events_of,
+    lm15,
+    prompt_text,
+    request_document,
+    text_response,
+)
 
 NAME = "scripted/model"
 """What a scripted model is called unless it is given a name."""
@@ -36,23 +48,28 @@ class Reply:
 
     text: str
     finish: str = "stop"
-    """"stop", "length" (cut off) or "content_filter" (refused)."""
+    """"stop", "tool_call", "length" (cut off) or "content_filter" (refused)."""
     delay: float = 0.0
     """Wall seconds before the reply, or before each token of a stream its share of them."""
     chunks: tuple[int, ...] | None = None
     """Characters of each piece of a stream; None: a word each."""
     error: Exception | None = None
     """Raised instead, after the delay."""
+    tool_calls: tuple[Mapping[str, Any], ...] = ()
+    """Each ``name`` and ``arguments``, and ``id`` where it matters."""
 
 
-Answer: TypeAlias = str | Reply | Exception
+Answer: TypeAlias = str | Reply | Mapping[str, Any] | Exception
 Rule: TypeAlias = tuple[str, "Answer | Callable[[Request, int], Answer]"]
 Script: TypeAlias = "Sequence[Answer] | Sequence[Rule] | Callable[[Request, int], Answer]"
 
 
-def say(text: str, *, delay: float = 0.0, chunks: Sequence[int] | None = None) -> Reply:
-    """Reply with ``text``, after ``delay`` wall seconds, streamed in pieces of these sizes."""
-    return Reply(text, delay=delay, chunks=None if chunks is None else tuple(chunks))
+def say(
+    text: str, *, delay: float = 0.0, chunks: Sequence[int] | None = None,
+    tool_calls: Sequence[Mapping[str, Any]] = (),
+) -> Reply:  # fmt: skip
+    """Reply with ``text`` and calls, after ``delay`` wall seconds, streamed in such pieces."""
+    return _reply({"text": text, "tool_calls": list(tool_calls)}, delay, chunks)
 
 
 def cut_off(text: str, *, delay: float = 0.0) -> Reply:
@@ -202,27 +219,37 @@ def _pattern(text: str) -> re.Pattern[str]:
         raise ConfigError(f"script pattern {text!r}: {e}") from e
 
 
-def _reply(answer: Any) -> Reply:
-    if isinstance(answer, str):
-        return Reply(answer)
+def _reply(answer: Any, delay: float = 0.0, chunks: Sequence[int] | None = None) -> Reply:
     if isinstance(answer, Exception):
         return Reply("", error=answer)
     if isinstance(answer, Reply):
         return answer
-    raise ConfigError(
-        f"a scripted reply is a string, say(...) or its like, or an exception; got {answer!r}"
-    )
+    told = {"text": answer} if isinstance(answer, str) else answer
+    try:
+        _, finish = reply_parts(told)
+    except ValueError as e:
+        raise ConfigError(
+            f"a scripted reply is one, say(...) or its like, or an exception: {e}"
+        ) from e
+    calls = tuple(told.get("tool_calls", ()))
+    pieces = None if chunks is None else tuple(chunks)
+    return Reply(told.get("text", ""), finish, delay, pieces, tool_calls=calls)
 
 
 def _response(reply: Reply, request: Request) -> Response:
     if reply.error is not None:
         raise reply.error
+    told = {"text": reply.text, "tool_calls": list(reply.tool_calls)}
+    parts, finish = reply_parts(told, request_document(request) if reply.tool_calls else None)
+    called = [lm15().ToolCallPart(p["id"], p["name"], p["input"]) for p in parts if "id" in p]
+    words = [reply.text, *(f"{c.name} {json.dumps(c.input)}" for c in called)]
     return text_response(
         reply.text,
         request.model,
-        finish=reply.finish,
+        calls=called,
+        finish=reply.finish if reply.finish != "stop" else finish,
         input_tokens=len(prompt_text(request).split()),
-        output_tokens=len(reply.text.split()),
+        output_tokens=sum(len(w.split()) for w in words),
     )
 
 
@@ -258,8 +285,8 @@ def read_script(path: str | Path) -> Model:
     """Return the model of a script in a JSON file.
 
     The file holds a list of strings, or of objects: ``{"when": pattern, "say": text}``, with
-    ``finish`` ("stop", "length", "content_filter") and ``delay`` (seconds) where wanted. Either
-    all have ``when`` or none.
+    ``tool_calls`` (beside ``say`` or in its place), ``finish`` ("stop", "length",
+    "content_filter") and ``delay`` (seconds) where wanted. Either all have ``when`` or none.
 
     Raises
     ------
@@ -276,14 +303,17 @@ def read_script(path: str | Path) -> Model:
 def _item(path: str | Path, index: int, item: Any) -> Any:
     if isinstance(item, str):
         return item
-    if not isinstance(item, Mapping) or not isinstance(item.get("say"), str):
+    called = isinstance(item, Mapping) and item.get("tool_calls")
+    if not isinstance(item, Mapping) or not isinstance(
+        item.get("say", "" if called else None), str
+    ):
         raise ConfigError(f"{path}, reply {index}: expected a string or {{'say': ...}}")
-    extra = sorted(set(item) - {"when", "say", "finish", "delay"})
+    extra = sorted(set(item) - {"when", "say", "finish", "delay", "tool_calls"})
     if extra:
         raise ConfigError(f"{path}, reply {index}: unknown field {extra[0]!r}")
-    reply = replace(
-        Reply(item["say"]),
-        finish=item.get("finish", "stop"),
-        delay=item.get("delay", 0.0),
-    )
+    try:
+        reply = _reply({"text": item.get("say", ""), "tool_calls": item.get("tool_calls", [])})
+    except ConfigError as e:
+        raise ConfigError(f"{path}, reply {index}: {e}") from e
+    reply = replace(reply, finish=item.get("finish", reply.finish), delay=item.get("delay", 0.0))
     return (item["when"], reply) if "when" in item else reply

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from importlib import import_module
 from typing import Any, TypeAlias
 
-from agentlab.base.values import Json
-from agentlab.errors import ConfigError
+from agentlab.base.values import Json, thaw
+from agentlab.errors import ConfigError, RunError
 
 Request: TypeAlias = Any
 """A ``dspy.lm15.Request``: model, messages, system, tools, config."""
@@ -72,6 +72,45 @@ def request_from(document: dict[str, Json]) -> Request:
     return _serde().request_from_dict(document)
 
 
+def typed_request(
+    given: Mapping[str, Json] | Request, model: str, settings: Mapping[str, Json]
+) -> Request:
+    """Return the request that a document, perhaps without its model, stands for.
+
+    Parameters
+    ----------
+    given : mapping or Request
+        Persistent vectors and maps in it are taken as lists and objects; tools may be objects with
+        name, description and parameters.
+    model : str
+        Who is asked.
+    settings : mapping
+        What the request's own ``config`` goes before.
+
+    Raises
+    ------
+    RunError
+        It is no request.
+    """
+    try:
+        document = dict(thaw(given) if isinstance(given, Mapping) else request_document(given))
+        tools = [_tool(t) for t in document.pop("tools", ())]
+        config = {**settings, **document.get("config", {})}
+        more = {k: v for k, v in (("tools", tools), ("config", config)) if v}
+        return request_from({**document, "model": model, **more})
+    except (TypeError, ValueError, KeyError, AttributeError) as e:
+        raise RunError(f"expected a request of messages, system, tools and config: {e!r}") from e
+
+
+def _tool(given: Any) -> dict[str, Json]:
+    if isinstance(given, Mapping):
+        return {"type": "function", **given}
+    return {
+        "type": "function", "name": given.name, "description": given.description,
+        "parameters": given.parameters,
+    }  # fmt: skip
+
+
 def response_document(response: Response) -> dict[str, Json]:
     """Return a response as JSON, without provider data."""
     document: dict[str, Json] = _serde().response_to_dict(response)
@@ -84,14 +123,15 @@ def response_from(document: dict[str, Json]) -> Response:
 
 
 def text_response(
-    text: str, model: str, *, finish: str = "stop", input_tokens: int | None = None,
-    output_tokens: int | None = None,
+    text: str, model: str, *, calls: Sequence[Any] = (), finish: str = "stop",
+    input_tokens: int | None = None, output_tokens: int | None = None,
 ) -> Response:  # fmt: skip
-    """Return a response that says ``text``.
+    """Return a response that says ``text``, and calls tools.
 
     Parameters
     ----------
     text, model : str
+    calls : sequence of ToolCallPart
     finish : {"stop", "length", "tool_call", "content_filter", "error"}
     input_tokens, output_tokens : int, optional
         None: not reported.
@@ -100,18 +140,25 @@ def text_response(
     return types.Response(
         id=None,
         model=model,
-        message=types.Message.assistant([types.TextPart(text)]),
+        message=_message(text, calls),
         finish_reason=finish,
         usage=types.Usage(input_tokens=input_tokens, output_tokens=output_tokens),
     )
 
 
-def with_text(response: Response, text: str, *, finish: str | None = None) -> Response:
-    """Return ``response`` saying ``text`` and nothing else; its usage stays."""
+def _message(text: str, calls: Sequence[Any]) -> Any:
     types = lm15()
+    said = [types.TextPart(text)] if text or not calls else []
+    return types.Message.assistant([*said, *calls])
+
+
+def with_text(
+    response: Response, text: str, calls: Sequence[Any] = (), *, finish: str | None = None
+) -> Response:
+    """Return ``response`` with this text, these calls and nothing else; its usage stays."""
     return replace(
         response,
-        message=types.Message.assistant([types.TextPart(text)]),
+        message=_message(text, calls),
         finish_reason=finish or response.finish_reason,
         logprobs=None,
         logprobs_complete=True,
@@ -121,6 +168,11 @@ def with_text(response: Response, text: str, *, finish: str | None = None) -> Re
 def text_of(response: Response) -> str:
     """Return what a response says, refusals included."""
     return "".join(part.text for part in response.message.parts if part.type in ("text", "refusal"))
+
+
+def calls_of(response: Response) -> list[Any]:
+    """Return the calls of tools that a response asks for."""
+    return [part for part in response.message.parts if part.type == "tool_call"]
 
 
 def refusal_of(response: Response) -> str | None:
@@ -136,8 +188,13 @@ def prompt_text(request: Request) -> str:
     system = request.system or ""
     if not isinstance(system, str):
         system = "".join(part.text for part in system)
-    texts = [system, *(message.text or "" for message in request.messages)]
+    texts = [system, *map(_said, request.messages)]
     return "\n\n".join(text for text in texts if text)
+
+
+def _said(message: Any) -> str:
+    results = (part for part in message.parts if part.type == "tool_result")
+    return message.text or "\n".join(p.text for r in results for p in r.content if p.type == "text")
 
 
 def events_of(response: Response, sizes: Sequence[int] | None = None) -> Iterator[Event]:

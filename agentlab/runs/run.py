@@ -506,7 +506,7 @@ class Run:
         plan: TaskPlan | None = None,
         state: dict[str, Any] | None = None,
         decision: ReplanDecision | None = None,
-        replies: Mapping[int, str] | None = None,
+        replies: Mapping[int, str | Mapping[str, Any]] | None = None,
         seed: int | None = None,
         lab: Lab | None = None,
         review: Mapping[str, Any] | None = None,
@@ -527,9 +527,10 @@ class Run:
             State fields to change.
         decision : ReplanDecision, optional
             What the next reflection decides.
-        replies : mapping of int to str, optional
-            Number of an LM call of visit ``at``, from 0, to the text it is answered by; calls
-            before it keep their replies.
+        replies : mapping of int to str or mapping, optional
+            Number of an LM call of visit ``at``, from 0, to the text it is answered by, or to
+            ``{"text": ..., "tool_calls": [{"name": ..., "arguments": {...}}]}``; calls before it
+            keep their replies.
         seed : int, optional
             Redraws the faults and noise of the future only.
         lab : Lab, optional

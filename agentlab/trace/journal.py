@@ -1,9 +1,10 @@
 """The journal: calls to the outside, each with an address, written down before and after.
 
-An address says where in a run a call is made: (visit, step id, attempt, nth). On resume a finished
-call is served from the journal, an unfinished one that may be repeated is made again, and an
-unfinished write is reported as interrupted: its outcome is unknown. On replay nothing is called:
-the recording is matched by address, then the request's hash is compared.
+An address says where in a run a call is made: (visit, step id, attempt, nth), and of a call of a
+language model in which talk. On resume a finished call is served from the journal, an unfinished
+one that may be repeated is made again, and an unfinished write is reported as interrupted: its
+outcome is unknown. On replay nothing is called: the recording is matched by address, then the
+request's hash is compared.
 
 Calls into a simulated world are not journalled: they are functions of the state, which the
 checkpoints hold, and nothing outside can tell that they were computed again.
@@ -26,6 +27,8 @@ class Address(NamedTuple):
     step_id: str = ""
     attempt: int = 0
     nth: int = 0
+    talk: str = ""
+    """Which talk with a language model: its name, with a number where it is not the first of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +118,7 @@ class NestedJournal:
 
     def _address(self, inner: Address) -> Address:
         step = f"{self._prefix}/{inner.visit}:{inner.step_id}"
-        return Address(self._visit, step, inner.attempt, inner.nth)
+        return Address(self._visit, step, inner.attempt, inner.nth, inner.talk)
 
     def find(self, address: Address, name: str, request: str) -> Entry | None:
         """Return what is known of the call at this address."""

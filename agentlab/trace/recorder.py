@@ -13,6 +13,7 @@ from contextvars import ContextVar, Token
 from types import TracebackType
 from typing import Any
 
+from agentlab.trace.requests import Requests
 from agentlab.trace.span import Span
 
 _current: ContextVar[Span | None] = ContextVar("agentlab_span", default=None)
@@ -33,6 +34,8 @@ class Recorder:
     def __init__(self, sinks: tuple[Sink, ...] = ()) -> None:
         self.spans: list[Span] = []
         self.sinks = sinks
+        self.requests = Requests()
+        self._talks: dict[tuple[Any, ...], int] = {}
         self._epoch = time.time() - time.perf_counter()
 
     def span(
@@ -40,12 +43,27 @@ class Recorder:
         input: Any = None, now: float = 0.0,
     ) -> OpenSpan:  # fmt: skip
         """Open a span; use it in a ``with`` statement and set its output there."""
+        parent = self._parent()
+        if kind == "node" and (not parent or self.spans[parent - 1].kind == "run"):
+            self._talks.clear()  # a visit begins, perhaps once more after an exception
+        return self._opened(kind, name, parent, visit, step_id, attempt, input, now)
+
+    def _opened(
+        self, kind: str, name: str, parent: int, visit: int, step_id: str, attempt: int,
+        input: Any, now: float,
+    ) -> OpenSpan:  # fmt: skip
         span = Span(
-            len(self.spans) + 1, self._parent(), kind, name, visit,
+            len(self.spans) + 1, parent, kind, name, visit,
             step_id, attempt, input, now, self._epoch + time.perf_counter(),
         )  # fmt: skip
         self.spans.append(span)
         return OpenSpan(self, span)
+
+    def talk(self, visit: int, step_id: str, attempt: int, name: str) -> str:
+        """Return what tells a talk opened now from others of that name in this place and visit."""
+        place = (visit, step_id, attempt, name)
+        number = self._talks[place] = self._talks.get(place, 0) + 1
+        return name if number == 1 else f"{name}#{number}"
 
     def _parent(self) -> int:
         """Return the number of the innermost span; one of another recorder means nothing here."""
@@ -93,18 +111,15 @@ class NestedRecorder(Recorder):
 
     def __init__(self, outer: Recorder, visit: int, step_id: str) -> None:
         super().__init__(outer.sinks)
-        self.spans = outer.spans
+        self.spans, self.requests = outer.spans, outer.requests
         self._outer, self._visit, self._step_id = outer, visit, step_id
 
-    def span(
-        self, kind: str, name: str, *, visit: int = 0, step_id: str = "", attempt: int = 0,
-        input: Any = None, now: float = 0.0,
+    def _opened(
+        self, kind: str, name: str, parent: int, visit: int, step_id: str, attempt: int,
+        input: Any, now: float,
     ) -> OpenSpan:  # fmt: skip
-        """Open a span in the outer trace."""
         inner = f"{self._step_id}/{step_id}" if step_id else self._step_id
-        return self._outer.span(
-            kind, name, visit=self._visit, step_id=inner, attempt=attempt, input=input, now=now
-        )
+        return self._outer._opened(kind, name, parent, self._visit, inner, attempt, input, now)
 
 
 class OpenSpan:

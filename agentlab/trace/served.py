@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from agentlab.base.values import digest
+from agentlab.base.values import Json, digest
 from agentlab.errors import RunError
+from agentlab.lm.outcome import reply_parts
 from agentlab.trace.journal import Address, Entry, ReplayJournal
 from agentlab.trace.span import Span
 
@@ -19,15 +20,18 @@ def served_calls(spans: Iterable[Span]) -> ReplayJournal:
 
 def call_entries(spans: Iterable[Span]) -> list[Entry]:
     """Return what a journal would know of the LM calls which these spans tell of."""
-    entries, made = [], Counter[tuple[int, str, int]]()
+    entries, made = [], Counter[tuple[int, str, int, str]]()
     for span in spans:
         if span.kind == "lm":
-            place = (span.visit, span.step_id, span.attempt)
+            talk = span.attributes.get("talk", "")
+            place = (span.visit, span.step_id, span.attempt, talk)
             made[place] += 1
-            noted = {k: span.attributes[k] for k in ("occurrence", "faults", "cost")}
+            told = ("occurrence", "faults", "cost", "counted")
+            noted = {k: span.attributes[k] for k in told if k in span.attributes}
             entries.append(
                 Entry(
-                    Address(*place, made[place]), f"lm:{span.name}", digest(span.input), True,
+                    Address(*place[:3], made[place], talk), f"lm:{span.name}",
+                    digest(span.input), True,
                     {"response": span.output, **noted}, span.error,
                 )
             )  # fmt: skip
@@ -35,7 +39,9 @@ def call_entries(spans: Iterable[Span]) -> list[Entry]:
 
 
 def answered(
-    calls: Sequence[Span], replies: Mapping[int, str], known: Iterable[Entry] = ()
+    calls: Sequence[Span],
+    replies: Mapping[int, str | Mapping[str, Json]],
+    known: Iterable[Entry] = (),
 ) -> list[Entry]:
     """Return what a journal must know for one visit to get other replies.
 
@@ -43,8 +49,9 @@ def answered(
     ----------
     calls : sequence of Span
         The visit's LM calls; those before the last that is changed keep their replies.
-    replies : mapping of int to str
-        Number of the call, from 0, to the text it is answered by.
+    replies : mapping of int to str or mapping
+        Number of the call, from 0, to the text it is answered by, or to ``{"text": ...,
+        "tool_calls": [{"name": ..., "arguments": {...}}]}``.
     known : iterable of Entry
         The journal's, which alone tells the addresses of calls inside a sub-agent.
 
@@ -53,7 +60,7 @@ def answered(
     RunError
         There is no such call, or these are no replies.
     """
-    if not isinstance(replies, Mapping) or not all(isinstance(t, str) for t in replies.values()):
+    if not isinstance(replies, Mapping):
         raise RunError(f"expected replies such as {{0: 'text'}}, got {replies!r}")
     for number in replies:
         if not isinstance(number, int) or not 0 <= number < len(calls):
@@ -62,12 +69,16 @@ def answered(
             )
     left = list(known)
     entries = [_placed(e, left) for e in call_entries(calls[: max(replies) + 1])]
-    for number, text in replies.items():
+    for number, reply in replies.items():
         entry = entries[number]
+        try:
+            parts, finish = reply_parts(reply, calls[number].input)
+        except ValueError as e:
+            raise RunError(str(e)) from e
         response = {
             **(entry.result["response"] or {"model": entry.name.partition(":")[2]}),
-            "message": {"role": "assistant", "parts": [{"type": "text", "text": text}]},
-            "finish_reason": "stop",
+            "message": {"role": "assistant", "parts": parts},
+            "finish_reason": finish,
         }
         told = {**entry.result, "response": response, "faults": []}
         entries[number] = replace(entry, result=told, error=None)

@@ -2,8 +2,8 @@
 
 Write-ahead logging, so a killed process loses at most the transaction under way; triggers refuse
 every UPDATE and DELETE. Of a state only what changed is written (``delta``). Spans are one
-compressed JSON document a cell or visit: they are read whole or not at all. Only one process
-writes; workers hand their results to it.
+compressed JSON document a cell or visit, read whole or not at all, LM requests as what each adds
+(``requests``). Only one process writes; workers hand their results to it.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from agentlab.errors import AgentLabError, RunError, StoreError, StoreVersionErr
 from agentlab.state.state import State
 from agentlab.trace.delta import apply, delta
 from agentlab.trace.journal import Address, Entry, MemoryJournal
+from agentlab.trace.requests import Reader, Writer
 from agentlab.trace.span import COLUMNS, Span
 
 VERSION = 1
@@ -97,7 +98,12 @@ def reading(path: str | Path) -> Iterator[None]:
 
 def pack_spans(spans: Iterable[Span]) -> bytes:
     """Return spans as compressed bytes; what is no JSON in them is an error."""
-    return pack([[getattr(s, name) for name in COLUMNS] for s in spans])
+    return pack(Writer().rows([getattr(s, name) for name in COLUMNS] for s in spans))
+
+
+def unpack_spans(blob: bytes) -> list[list[Json]]:
+    """Return the span rows that ``pack_spans`` packed."""
+    return list(Reader().read(unpack(blob)))
 
 
 class Store:
@@ -124,6 +130,7 @@ class Store:
         path = Path(path)
         self.path = path if path.suffix == ".db" else path / "study.db"
         self._lock = threading.RLock()
+        self._writers: dict[str, Writer] = {}
         if read_only and not self.path.is_file():
             raise StoreError(f"{self.path}: no such results file")
         with self._translated():
@@ -280,7 +287,7 @@ class Store:
             (cell,),
         )
         with reading(self.path):
-            return [Span.from_row(row) for row in unpack(rows[0][0])] if rows else []
+            return [Span.from_row(row) for row in unpack_spans(rows[0][0])] if rows else []
 
     def traces(self) -> Iterator[tuple[str, list[list[Json]]]]:
         """Yield (cell, span rows) of the latest attempt of every cell."""
@@ -291,7 +298,7 @@ class Store:
         )
         for cell, blob in rows:
             with reading(self.path):
-                spans = unpack(blob)
+                spans = unpack_spans(blob)
             yield cell, spans
 
     # ---- durable runs ----------------------------------------------------------------------
@@ -311,13 +318,16 @@ class Store:
     ) -> None:  # fmt: skip
         """Write what one visit changed, and what it recorded."""
         changes = json.dumps(delta(before, after), separators=(",", ":"), allow_nan=False)
-        rows = json.dumps([s.row() for s in spans], separators=(",", ":"), allow_nan=False)
+        writer = self._writers.pop(run, None) or Writer()
+        told = writer.rows(s.row() for s in spans)
+        rows = json.dumps(told, separators=(",", ":"), allow_nan=False)
         with self.transaction():
             self.connection.execute(
                 "INSERT INTO checkpoints (run, visit, node, changes, spans) VALUES (?, ?, ?, ?, ?)",
                 (run, visit, node, zlib.compress(changes.encode(), 1),
                  zlib.compress(rows.encode(), 1)),
             )  # fmt: skip
+        self._writers[run] = writer  # not when it failed: it refers to what is on disk alone
 
     def run_ids(self) -> list[str]:
         """Return the ids of the durable runs, oldest first."""
@@ -340,7 +350,7 @@ class Store:
 
     def _load_run(self, run: str) -> StoredRun:
         [(workflow, first)] = self._select("SELECT workflow, first FROM runs WHERE run = ?", (run,))
-        found = StoredRun(run, workflow, [State.model_validate(unpack(first))])
+        found, reader = StoredRun(run, workflow, [State.model_validate(unpack(first))]), Reader()
         for visit, node, changes, spans in self._select(
             "SELECT visit, node, changes, spans FROM checkpoints WHERE run = ? ORDER BY seq",
             (run,),
@@ -354,7 +364,7 @@ class Store:
                 continue
             found.states.append(after)
             found.visited.append(node)
-            found.spans.append([Span.from_row(row) for row in unpack(spans)])
+            found.spans.append([Span.from_row(row) for row in reader.read(unpack(spans))])
         found.journal = StoreJournal(self, run)
         return found
 
@@ -388,20 +398,19 @@ class StoreJournal(MemoryJournal):
             (self._run,),
         ):
             told = json.loads(outcome)
-            yield Entry(
-                Address(visit, step, attempt, nth), name, request, bool(finished),
-                told.get("result"), told.get("error"),
-            )  # fmt: skip
+            there, made = Address(visit, step, attempt, nth, told.get("talk", "")), bool(finished)
+            yield Entry(there, name, request, made, told.get("result"), told.get("error"))
 
     def _write(self, entry: Entry) -> None:
-        outcome = json.dumps(
-            {"result": thaw(entry.result), "error": thaw(entry.error)}, allow_nan=False
-        )
+        *place, talk = entry.address
+        told = {"result": thaw(entry.result), "error": thaw(entry.error)}
+        named = {"talk": talk} if talk else {}  # no column, which older files would lack
+        outcome = json.dumps(told | named, allow_nan=False)
         with self._store.transaction():
             self._store.connection.execute(
                 "INSERT INTO journal (run, visit, step, attempt, nth, name, request, finished, "
                 "outcome) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (self._run, *entry.address, entry.name, entry.request, entry.finished, outcome),
+                (self._run, *place, entry.name, entry.request, entry.finished, outcome),
             )
 
     def start(self, address: Address, name: str, request: str) -> None:

@@ -12,6 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from pydantic import BaseModel, SecretStr
 
+import agentlab as al
 from agentlab.errors import (
     ConfigError,
     LMCutOff,
@@ -639,3 +640,118 @@ def test_blotting():
     text = blot("tok-12345678 abc /usr/bin:/usr/local", SecretStr("x"), environment)
     assert text == "[key] abc /usr/bin:/usr/local"
     assert blot("Bearer sk-12\\n", SecretStr("sk-12\n"), {}) == "Bearer [key]"
+
+
+# ---- tools ---------------------------------------------------------------------------------
+
+
+def function(id, name, arguments):
+    return {"id": id, "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
+READY = function("c1", "ready", '{"word": "yes"}')
+LOOKS = function("c2", "look", "{}")
+
+
+def calls(*called, text=None, finish="tool_calls"):
+    return says(text, finish, tool_calls=list(called))
+
+
+@al.tool
+def look() -> str:
+    """Look around."""
+    return "dark"
+
+
+def with_tools(model, said="go", **options):
+    lab = al.Lab(tools=[look], lm=model, **options)
+    state = lab.initial_state("x")
+    with lab.asking(state) as talk:
+        asked = {"role": "user", "parts": [{"type": "text", "text": said}]}
+        outcome = talk.ask({"messages": [asked], "tools": [look]})
+    return outcome, talk.charged(state), lab.recorder.of_kind("lm")
+
+
+def sent_tools(server):
+    return [[t["function"]["name"] for t in body.get("tools", [])] for _, _, body in server.asked]
+
+
+def test_an_endpoint_that_calls_tools_is_found_out_once(endpoint):
+    server = endpoint(calls(READY), calls(LOOKS), calls(LOOKS, text="Hm."))
+    model = Asked(server).model
+    assert "function_calling" not in model.supports  # never claimed unasked
+    assert (model.probe.found, len(server.asked)) == (None, 0)
+    outcome, state, [span] = with_tools(model)
+    assert [(c.id, c.name) for c in outcome.tool_calls] == [("c2", "look")]
+    assert outcome.finish_reason == "tool_call"
+    assert with_tools(model)[0].text == "Hm."
+    assert sent_tools(server) == [["ready"], ["look"], ["look"]]
+    assert model.probe.found is True
+    assert (state.lm_calls, state.lm_tokens, len([span])) == (1, 10, 1)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [says("Yes, I am ready."), fails(400, "tools are not supported"), calls(LOOKS),
+     calls(function("c1", "ready", "{"))],
+)  # fmt: skip
+def test_an_endpoint_that_does_not_is_told_of_tools_by_text(endpoint, answer):
+    said = '<tool_call>{"name": "look", "arguments": {}}</tool_call>'
+    server = endpoint(answer, says(said), says("Dark."))
+    model = Asked(server).model
+    outcome, _, _ = with_tools(model)
+    assert (outcome.finish_reason, [c.name for c in outcome.tool_calls]) == ("tool_call", ["look"])
+    assert with_tools(model)[0].text == "Dark."
+    assert sent_tools(server) == [["ready"], [], []]
+    assert model.probe.found is False
+
+
+def test_a_probe_without_a_reply_finds_nothing(endpoint):
+    server = endpoint(fails(401), calls(READY), calls(LOOKS))
+    model = Asked(server).model
+    with pytest.raises(LMDenied):
+        with_tools(model)
+    assert model.probe.found is None
+    assert with_tools(model)[0].finish_reason == "tool_call"
+
+
+def test_nothing_is_probed_for_requests_without_tools(endpoint):
+    server = endpoint(says("hi"))
+    ask = Asked(server)
+    assert (ask(), ask.model.probe.found, len(server.asked)) == ("hi", None, 1)
+
+
+@pytest.mark.parametrize("supported", [True, False])
+def test_what_the_configuration_declares_is_not_probed(endpoint, supported):
+    server = endpoint(calls(LOOKS) if supported else says("Dark."))
+    settings = ModelSettings(model_id="local", supports_function_call=supported)
+    model = Asked(server, settings).model
+    assert model.probe is None
+    assert with_tools(model)[0].finish_reason == ("tool_call" if supported else "stop")
+    assert sent_tools(server) == [["look"] if supported else []]
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_a_probe_is_no_part_of_a_recording_nor_made_on_replay(endpoint, tmp_path, native):
+    path = tmp_path / "calls.jsonl"
+    answers = [calls(READY), calls(LOOKS)] if native else [says("no"), says("Dark.")]
+    outcome, state, _ = with_tools(
+        Asked(endpoint(*answers)).model.recorded(Recording(path, "record"))
+    )
+    [line] = Recording(path).lines()
+    assert ("tools" in line["request"]) is native
+    for mode in ("replay", "replay_or_call"):
+        server = endpoint()
+        model = Asked(server).model.recorded(Recording(path, mode))
+        again, after, [span] = with_tools(model)
+        assert (again.response, after.lm_requests) == (outcome.response, state.lm_requests)
+        assert span.attributes["served"]
+        assert (model.probe.found, server.asked) == (None, [])
+    served, _, _ = with_tools(f"recorded:{path}")
+    assert served.response == outcome.response
+
+
+def test_a_vendors_model_is_taken_at_its_word():
+    known = connect("openai/gpt-4o-mini")
+    assert "function_calling" in known.supports
+    assert known.probe is None

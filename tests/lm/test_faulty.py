@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, strategies as st
 from pydantic import BaseModel
 
+from agentlab.base.values import canonical
 from agentlab.environments.fault_plan import FaultKind, FaultPlan, TargetedFault
 from agentlab.errors import ConfigError, LMCutOff, LMRateLimited, LMRefused, LMTimeout
 from agentlab.lm.cursor import Cursor
@@ -15,7 +16,16 @@ from agentlab.lm.faulty import Faulty, lm_fault, malformed, spoil
 from agentlab.lm.recorded import Recorded
 from agentlab.lm.recording import Recording
 from agentlab.lm.scripted import Scripted, scripted
-from agentlab.lm.serde import lm15, load_dspy, response_of, text_of, text_response
+from agentlab.lm.serde import (
+    calls_of,
+    events_of,
+    lm15,
+    load_dspy,
+    response_document,
+    response_of,
+    text_of,
+    text_response,
+)
 
 MALFORMED, CUT_OFF, REFUSED = FaultKind.LM_MALFORMED, FaultKind.LM_CUT_OFF, FaultKind.LM_REFUSED
 ONE = {k: {k: 1.0} for k in (MALFORMED, CUT_OFF, REFUSED, FaultKind.RATE_LIMIT, FaultKind.TIMEOUT)}
@@ -239,3 +249,52 @@ def test_what_cannot_be():
     with pytest.raises(ConfigError, match="'lm_broken' is not a valid FaultKind"):
         Faulty(Scripted([]), 0.5, {"lm_broken": 1.0})
     assert Faulty(Scripted([]), 0.5, {"lm_refused": 1.0}).kinds == {REFUSED: 1.0}
+
+
+# ---- calls of tools --------------------------------------------------------------------------
+
+
+def calling(text="I look."):
+    types = lm15()
+    calls = [types.ToolCallPart(p, "look", {"place": p}) for p in ("hall", "attic")]
+    return text_response(text, "m", calls=calls, finish="tool_call", output_tokens=20)
+
+
+def inputs(response):
+    return [call.input for call in calls_of(response)]
+
+
+@given(st.floats(0, 1, exclude_max=True))
+def test_a_malformed_call_is_one_of_them(draw):
+    spoiled = spoil(calling(), MALFORMED, draw)
+    assert (text_of(spoiled), spoiled.finish_reason) == ("I look.", "tool_call")
+    whole = inputs(calling())
+    [wrong] = [(a, b) for a, b in zip(inputs(spoiled), whole, strict=True) if a != b]
+    assert wrong[0] in ({"arguments": wrong[1]}, {"partial_json": canonical(wrong[1])[:-1]})
+    assert response_document(spoiled) == response_document(spoil(calling(), MALFORMED, draw))
+
+
+@given(st.floats(0, 1, exclude_max=True))
+def test_a_reply_is_cut_off_within_a_call(draw):
+    spoiled = spoil(calling(""), CUT_OFF, draw)
+    assert spoiled.finish_reason == "length"
+    *whole, last = inputs(spoiled)
+    assert whole == inputs(calling())[: len(whole)]
+    told = canonical(inputs(calling())[len(whole)])
+    assert told.startswith(last.get("partial_json", canonical(last)))  # or cut between two
+    assert 0 < spoiled.usage.output_tokens < 20
+    streamed = response_of(request(), events_of(spoiled))
+    assert response_document(streamed)["message"] == response_document(spoiled)["message"]
+    assert streamed.finish_reason == "length"
+
+
+def test_cut_off_before_a_call_there_is_none():
+    text = "Let me think about it for a very long time indeed, and longer than the calls."
+    spoiled = spoil(calling(text), CUT_OFF, 0.0)
+    assert inputs(spoiled) == []
+    assert text.startswith(text_of(spoiled))
+
+
+def test_who_refuses_calls_nothing():
+    spoiled = spoil(calling(), REFUSED, 0.0)
+    assert (inputs(spoiled), spoiled.finish_reason) == ([], "content_filter")

@@ -22,6 +22,7 @@ from agentlab.lm.connect import connect
 from agentlab.lm.door import lm_errors
 from agentlab.lm.endpoint import Retrying
 from agentlab.lm.scripted import (
+    NAME,
     Scripted,
     cut_off,
     rate_limited,
@@ -31,7 +32,7 @@ from agentlab.lm.scripted import (
     timed_out,
     unavailable,
 )
-from agentlab.lm.serde import lm15, text_of
+from agentlab.lm.serde import calls_of, lm15, request_document, request_from, text_of
 from agentlab.lm.settings import ModelSettings
 
 
@@ -236,3 +237,40 @@ def test_files_that_are_no_script(tmp_path, text, words):
         connect(f"scripted:{path}")
     with pytest.raises(ConfigError, match="cannot be read"):
         connect("scripted:/nowhere.json")
+
+
+CALL = {"name": "look", "arguments": {"place": "hall"}}
+
+
+def test_calls_of_tools_in_a_file(tmp_path):
+    path = tmp_path / "script.json"
+    path.write_text(json.dumps([
+        {"say": "I look.", "tool_calls": [CALL]}, {"tool_calls": [CALL, {**CALL, "id": "mine"}]},
+        {"tool_calls": [CALL], "finish": "length"},
+    ]))  # fmt: skip
+    engine = connect(f"scripted:{path}").bind()
+    first, second, third = (engine.complete(request()) for _ in range(3))
+    assert (first.finish_reason, text_of(first)) == ("tool_call", "I look.")
+    assert [(c.id, c.name, c.input) for c in calls_of(second)] == [
+        ("call_1", "look", {"place": "hall"}), ("mine", "look", {"place": "hall"}),
+    ]  # fmt: skip
+    assert (third.finish_reason, len(calls_of(third))) == ("length", 1)
+
+
+@pytest.mark.parametrize("calls", ["look", [{}], [{"name": ""}], [{"name": "a", "arguments": 3}],
+                                   [{"name": "a", "argument": {}}]])  # fmt: skip
+def test_calls_that_are_none(tmp_path, calls):
+    with pytest.raises(ConfigError, match="expected"):
+        say("x", tool_calls=calls)
+    path = tmp_path / "script.json"
+    path.write_text(json.dumps([{"say": "x", "tool_calls": calls}]))
+    with pytest.raises(ConfigError, match="reply 0: "):
+        connect(f"scripted:{path}")
+
+
+def test_a_typed_request_to_dspy_keeps_the_finish_reason():
+    lm = scripted([{"text": "I look.", "tool_calls": [CALL]}], function_calling=True).lm()
+    tool = {"type": "function", "name": "look", "description": "", "parameters": {"type": "object"}}
+    response = lm(request_from({**request_document(request()), "model": NAME, "tools": [tool]}))
+    assert response.finish_reason == "tool_call"
+    assert [c.input for c in calls_of(response)] == [{"place": "hall"}]

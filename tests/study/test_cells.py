@@ -14,7 +14,7 @@ from agentlab.minds.planners.search import Search
 from agentlab.study.cells import ARM, CEILING, FLOOR, Cell, make_lab, run_cells
 from agentlab.study.grid import Arm
 from agentlab.trace.span import Span
-from agentlab.trace.store import unpack
+from agentlab.trace.store import unpack_spans
 
 ONE = Cell(ARM, Arm("search", "retry(1)"), generate("medium", 0, length=3), 0.3, 1)
 FAULTS = al.FaultPlan(persistence={"permanent": 0.3, "transient": 0.7}, visibility={"silent": 1})
@@ -80,7 +80,7 @@ def test_the_row_says_what_the_run_came_to():
         assert row["failed_executions"] == len(failed)
         assert row["retries"] == sum(s.kind == "step" and s.attempt > 1 for s in run.spans)
         assert row["changed_state"] is (state.world["done"] > 0)
-        spans = [Span.from_row(r) for r in unpack(found.spans)]
+        spans = [Span.from_row(r) for r in unpack_spans(found.spans)]
         assert [s.row()[2:10] for s in spans] == [
             json.loads(json.dumps(s.row()[2:10])) for s in run.spans
         ]

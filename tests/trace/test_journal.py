@@ -18,8 +18,8 @@ ENTRY = Entry(HERE, "send", "hash", True, {"x": 1}, None)
 
 
 def test_an_address_says_where_and_counts_what_is_left_out_as_nothing():
-    assert Address(2) == (2, "", 0, 0)
-    assert tuple(Address(2, "s", 1, 4)) == (2, "s", 1, 4)
+    assert Address(2) == (2, "", 0, 0, "")
+    assert tuple(Address(2, "s", 1, 4, "plan")) == (2, "s", 1, 4, "plan")
 
 
 def test_no_journal_knows_nothing():
@@ -70,8 +70,8 @@ def test_a_recording_serves_and_counts():
 @pytest.mark.parametrize(
     ("entries", "call", "message"),
     [
-        ([], (HERE, "send", "hash"), r"no recorded call at \(3, 's', 1, 0\)"),
-        ([ENTRY], (Address(4, "s", 1), "send", "hash"), r"no recorded call at \(4, 's', 1, 0\)"),
+        ([], (HERE, "send", "hash"), r"no recorded call at \(3, 's', 1, 0, ''"),
+        ([ENTRY], (Address(4, "s", 1), "send", "hash"), r"no recorded call at \(4, 's', 1, 0, ''"),
         ([Entry(HERE, "send", "hash")], (HERE, "send", "hash"), "no recorded call"),
         ([ENTRY], (HERE, "look", "hash"), "recorded send hash, now look hash"),
         ([ENTRY], (HERE, "send", "other"), "recorded send hash, now send other"),

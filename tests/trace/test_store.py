@@ -263,6 +263,10 @@ def test_the_journal_comes_back_from_the_disk(tmp_path):
         )
         assert again.find(Address(3, "s", 2, 1), "send", "bb").result == {"x": [1]}
         assert again.find(Address(9), "send", "aa") is None
+        journal.finish(Address(4, talk="think#2"), "lm:m", "dd", 1, None)
+        rows = store.connection.execute("SELECT outcome FROM journal ORDER BY seq").fetchall()
+        assert ["talk" in json.loads(told) for (told,) in rows] == [False] * 4 + [True]
+        assert store.load_run("r").journal.find(Address(4, talk="think#2"), "lm:m", "dd").result
 
 
 def test_what_a_step_writes_does_not_grow(tmp_path):
