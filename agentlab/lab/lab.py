@@ -30,8 +30,10 @@ from agentlab.lab.named import (
     _decider,
     _mind,
     _with_rate,
+    checked_workers,
     connected,
     executor_named,
+    planner_of,
     reviewer_of,
 )
 from agentlab.lab.talk import Talk
@@ -131,8 +133,7 @@ class Lab(ToolDoor):
         environment: Environment | None = None,
         review: str | Callable[[PendingApproval], Any] | None = None,
     ) -> None:
-        if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
-            raise ConfigError(f"workers must be an integer of at least 1, got {workers!r}")
+        self.workers = checked_workers(workers)
         self.scenario = scenario
         if environment is None and scenario is not None:
             environment = get_environment(scenario.environment)
@@ -144,22 +145,18 @@ class Lab(ToolDoor):
         config = self.cast.configured
         self.given_model: Model | None = connected(lm) if isinstance(lm, str) else lm
         self.model: Model | None = self.given_model or self.cast.connect()
-        if planner is None:
-            asks = environment is None and self.model is not None
-            planner = (config and config.planner) or ("structured" if asks else "search")
-        self.strategy_named = bool(strategy or (config and config.strategy))
+        asks = environment is None and self.model is not None
+        usual = "structured" if asks else "search"
+        self.planner: Planner = planner_of(planner or (config and config.planner) or usual)
+        chosen = strategy or (config and config.strategy)
+        self.strategy_named = bool(chosen)
         """False: a workflow that has a usual strategy of its own takes that."""
-        if strategy is None:
-            strategy = (config and config.strategy) or "reflect_on_total_failure"
-        self.planner = get_planner(planner) if isinstance(planner, str) else planner
-        if not isinstance(self.planner, Planner):
-            raise ConfigError(f"a planner needs a method plan(request, kit), got {planner!r}")
-        self.strategy = get_strategy(strategy) if isinstance(strategy, str) else strategy
+        chosen = chosen or "reflect_on_total_failure"
+        self.strategy = get_strategy(chosen) if isinstance(chosen, str) else chosen
         self.seed = seed
         plan = faults if faults is not None else (scenario.faults if scenario else FaultPlan())
         self.faults = plan if fault_rate is None else _with_rate(plan, fault_rate)
         self.actions: Mapping[str, Action] = ACTIONS
-        self.workers = workers
         self.permissions = permissions or Permissions()
         self.handler = handler
         self.reflector: Reflector = _mind("reflector", reflector, self.model)
@@ -172,6 +169,7 @@ class Lab(ToolDoor):
         self.journal: Journal = NoJournal()
         self.inbox = Inbox()
         self.ancestors: tuple[str, ...] = ()
+        self.within = ""
         self._complained: set[str] = set()
         self.__dict__["_sealed"] = True
 
@@ -317,6 +315,7 @@ class Lab(ToolDoor):
             given_tools=self.given_tools,
             reviewer=self.reviewer,
             ancestors=(*self.ancestors, self.agent().id),
+            within=f"{self.within}{address.step_id}/",
             strategy=lab.strategy.within(depth=deeper),
             recorder=NestedRecorder(self.recorder, state.visit, address.step_id),
             journal=NestedJournal(self.journal, state.visit, inner),
@@ -382,7 +381,7 @@ class Lab(ToolDoor):
         """
         talk = Talk(
             self.model, state, self.recorder, self.journal, step_id, attempt,
-            timed=not self.executor.wall, name=name,
+            timed=not self.executor.wall, name=name, within=self.within,
         )  # fmt: skip
         if on_token is None and name:
             on_token = partial(self.emit, "on_thinking_content", name)

@@ -15,6 +15,7 @@ from agentlab.lab.executor import SimulatedExecutor
 from agentlab.lab.threads import ThreadedExecutor
 from agentlab.lm.model import Model
 from agentlab.minds.base import Decider, Planner
+from agentlab.minds.planners.named import get_planner
 from agentlab.minds.strategies.base import Strategy
 
 _EXAMPLE = "lm='openai/gpt-4o-mini'"
@@ -35,6 +36,21 @@ def reviewer_of(review: Any) -> Any:
     if review not in ("approve", "reject"):
         raise UnknownNameError("review", str(review), ("approve", "reject"))
     return review
+
+
+def checked_workers(workers: Any) -> int:
+    """Return the number of workers, or refuse what is none."""
+    if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
+        raise ConfigError(f"workers must be an integer of at least 1, got {workers!r}")
+    return workers
+
+
+def planner_of(planner: Any) -> Planner:
+    """Return a planner, looked up where it is a name; refuse what is none."""
+    found = get_planner(planner) if isinstance(planner, str) else planner
+    if not isinstance(found, Planner):
+        raise ConfigError(f"a planner needs a method plan(request, kit), got {planner!r}")
+    return found
 
 
 def executor_named(name: str | None, workers: int, environment: Environment | None) -> Executor:

@@ -54,11 +54,14 @@ class Talk:
     name : str
         Part of the address: what the talk is for. Talks of one name in one place and visit are told
         apart by the order in which they were opened; a talk is for one thread.
+    within : str
+        Stands before the step's id where a fault plan names it (see ``ToolDoor``).
     """
 
     def __init__(
         self, model: Model | None, state: State, recorder: Recorder, journal: Journal,
         step_id: str = "", attempt: int = 0, timed: bool = True, name: str = "",
+        within: str = "",
     ) -> None:  # fmt: skip
         if "#" in name:
             raise ConfigError(f"the name of a talk has no '#', which numbers talks: got {name!r}")
@@ -67,6 +70,7 @@ class Talk:
         self.model, self.calls = model, list[LMCall]()
         self._state, self._recorder, self._journal = state, recorder, journal
         self._step_id, self._attempt = step_id, attempt
+        self._place = (within + step_id).rstrip("/")  # as fault plans name it
         self._requests, self._prompts = Cursor(state.lm_requests), Cursor(state.lm_prompts)
         self._nth = 0
         self._door: Door | None = None  # while it is open
@@ -137,7 +141,7 @@ class Talk:
             return engine
         return Faulty.of_plan(
             engine, plan, self._state.seed, self._state.scenario_id, cursor=self._prompts,
-            where=lambda: (self._step_id, self._state.now),
+            where=lambda: (self._place, self._state.now),
         )  # fmt: skip
 
     def _address(self) -> Address:

@@ -31,12 +31,16 @@ class ToolDoor:
     environment : Environment or None
         Carries out the tools of a simulated world.
     permissions : Permissions
+    within : str
+        Of a sub-agent: the ids of the steps that it works for, each with a slash behind it; faults
+        that aim at a step name it so.
     recorder, journal
         The run's.
     """
 
     environment: Environment | None
     permissions: Permissions
+    within: str
     recorder: Recorder
     journal: Journal
 
@@ -74,7 +78,7 @@ class ToolDoor:
             key = digest(arguments)
             pair = f"{tool}:{key}"
             occurrence = state.occurrences.get(pair, 0)
-            fault = fault_for(state, tool, arguments, key, address.step_id)
+            fault = fault_for(state, tool, arguments, key, self.within + address.step_id)
             changes["occurrences"] = state.occurrences.set(pair, occurrence + 1)
             made = self.tools[tool]
             begun: Begun | ToolError = Begun(made.seconds, made.holds)

@@ -92,7 +92,7 @@ class CallSubAgent(Action):
                 lab.executor.close()
             span.output = {"final_response": last.final_response, "answer": last.answer}
             span.sim_end, span.error = last.now, last.error
-        return _charged(state, last), _outcome(name, last)
+        return _charged(state, last, under_way.step_id), _outcome(name, last)
 
 
 def _barred(name: str, bench: Bench) -> str | None:
@@ -117,10 +117,11 @@ def _carried(state: State) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _charged(state: State, last: State) -> State:
+def _charged(state: State, last: State, step_id: str) -> State:
+    struck = [d.replace(step_id=f"{step_id}/{d.step_id or ''}".rstrip("/")) for d in last.delivered]
     state = state.replace(
         occurrences=last.occurrences, standing=last.standing, lm_requests=last.lm_requests,
-        lm_prompts=last.lm_prompts, delivered=state.delivered.extend(last.delivered),
+        lm_prompts=last.lm_prompts, delivered=state.delivered.extend(struck),
         tool_calls=state.tool_calls + last.tool_calls, lm_calls=state.lm_calls + last.lm_calls,
         lm_tokens=state.lm_tokens + last.lm_tokens,
         parse_failures=state.parse_failures + last.parse_failures,

@@ -112,62 +112,70 @@ app.command("resume")(resume)
 # ---- eval ----------------------------------------------------------------------------------
 
 
+_Suite = Annotated[str, typer.Argument(help="A suite, a .jsonl file, or a study as .yaml.")]
+_Planner = Annotated[list[str] | None, typer.Option(help="A planner, e.g. search; give several.")]
+_Strategy = Annotated[
+    list[str] | None, typer.Option(help="A replan strategy, e.g. 'retry(2)'; give several.")
+]
+_Workflow = Annotated[
+    list[str] | None,
+    typer.Option(help="How plans are gone about: autonomous,resident [autonomous]."),
+]
+_FaultRate = Annotated[
+    list[str] | None, typer.Option(help="Probabilities that a call meets a fault: 0,0.1,0.3")
+]
+_Seeds = Annotated[int | None, typer.Option(min=1, help="Seeds 0 ... N-1 [5].")]
+_Faults = Annotated[
+    str | None,
+    typer.Option(help="transient, permanent, announced, silent, or scenario (their own)."),
+]
+_Workers = Annotated[list[str] | None, typer.Option(help="Steps under way at once: 1,4 [1].")]
+_Lm = Annotated[
+    list[str] | None, typer.Option(help="A language model, e.g. openai/gpt-4o-mini; recorded.")
+]
+_Reflector = Annotated[list[str] | None, typer.Option(help="rules or lm [lm where there is one].")]
+_Responder = Annotated[
+    list[str] | None, typer.Option(help="template or lm [lm where there is one].")
+]
+_Record = Annotated[
+    str | None, typer.Option(help="Keep LM calls in this .jsonl, and serve them from there.")
+]
+_Processes = Annotated[int | None, typer.Option(min=1, help="Processes [one a processor].")]
+_Threads = Annotated[
+    int | None, typer.Option(min=1, help="Runs that ask a language model at once [8].")
+]
+_Out = Annotated[str | None, typer.Option(help="Results folder [results/SUITE].")]
+_Limit = Annotated[int | None, typer.Option(min=1, help="Only N scenarios, spread over the suite.")]
+_AllowMixed = Annotated[bool, typer.Option("--allow-mixed", help="Add to results of other code.")]
+_RetryCrashed = Annotated[bool, typer.Option("--retry-crashed", help="Run crashed cells again.")]
+_NoControls = Annotated[
+    bool, typer.Option("--no-controls", help="No floor, ceiling and fault-free twins.")
+]
+_Report = Annotated[bool, typer.Option("--report", help="Write report.html as well.")]
+
+
 @app.command("eval")
 def evaluate(
-    suite: Annotated[str, typer.Argument(help="A suite, a .jsonl file, or a study as .yaml.")],
-    planner: Annotated[
-        list[str] | None, typer.Option(help="A planner, e.g. search; give several.")
-    ] = None,
-    strategy: Annotated[
-        list[str] | None, typer.Option(help="A replan strategy, e.g. 'retry(2)'; give several.")
-    ] = None,
-    workflow: Annotated[
-        list[str] | None,
-        typer.Option(help="How plans are gone about: autonomous,resident [autonomous]."),
-    ] = None,
-    fault_rate: Annotated[
-        list[str] | None, typer.Option(help="Probabilities that a call meets a fault: 0,0.1,0.3")
-    ] = None,
-    seeds: Annotated[int | None, typer.Option(min=1, help="Seeds 0 ... N-1 [5].")] = None,
-    faults: Annotated[
-        str | None,
-        typer.Option(help="transient, permanent, announced, silent, or scenario (their own)."),
-    ] = None,
-    workers: Annotated[
-        list[str] | None, typer.Option(help="Steps under way at once: 1,4 [1].")
-    ] = None,
-    lm: Annotated[
-        list[str] | None, typer.Option(help="A language model, e.g. openai/gpt-4o-mini; recorded.")
-    ] = None,
-    reflector: Annotated[
-        list[str] | None, typer.Option(help="rules or lm [lm where there is one].")
-    ] = None,
-    responder: Annotated[
-        list[str] | None, typer.Option(help="template or lm [lm where there is one].")
-    ] = None,
-    record: Annotated[
-        str | None, typer.Option(help="Keep LM calls in this .jsonl, and serve them from there.")
-    ] = None,
-    processes: Annotated[
-        int | None, typer.Option(min=1, help="Processes [one a processor].")
-    ] = None,
-    threads: Annotated[
-        int | None, typer.Option(min=1, help="Runs that ask a language model at once [8].")
-    ] = None,
-    out: Annotated[str | None, typer.Option(help="Results folder [results/SUITE].")] = None,
-    limit: Annotated[
-        int | None, typer.Option(min=1, help="Only N scenarios, spread over the suite.")
-    ] = None,
-    allow_mixed: Annotated[
-        bool, typer.Option("--allow-mixed", help="Add to results of other code.")
-    ] = False,
-    retry_crashed: Annotated[
-        bool, typer.Option("--retry-crashed", help="Run crashed cells again.")
-    ] = False,
-    no_controls: Annotated[
-        bool, typer.Option("--no-controls", help="No floor, ceiling and fault-free twins.")
-    ] = False,
-    report: Annotated[bool, typer.Option("--report", help="Write report.html as well.")] = False,
+    suite: _Suite,
+    planner: _Planner = None,
+    strategy: _Strategy = None,
+    workflow: _Workflow = None,
+    fault_rate: _FaultRate = None,
+    seeds: _Seeds = None,
+    faults: _Faults = None,
+    workers: _Workers = None,
+    lm: _Lm = None,
+    reflector: _Reflector = None,
+    responder: _Responder = None,
+    record: _Record = None,
+    processes: _Processes = None,
+    threads: _Threads = None,
+    out: _Out = None,
+    limit: _Limit = None,
+    allow_mixed: _AllowMixed = False,
+    retry_crashed: _RetryCrashed = False,
+    no_controls: _NoControls = False,
+    report: _Report = False,
 ) -> None:
     """Compare planners and replan strategies on a suite.
 

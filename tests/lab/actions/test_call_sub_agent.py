@@ -220,7 +220,7 @@ def test_faults_strike_inside_and_a_retry_outside_meets_others(notes, pair):
     run = al.autonomous.start(lab, "do it")
     state = run.finish()
     assert run.plan.step("w").status == "completed"
-    assert [f.step_id for f in state.delivered] == ["look"]
+    assert [f.step_id for f in state.delivered] == ["w/look"]
     assert state.tool_calls == 2
 
 
@@ -293,3 +293,22 @@ def test_a_configuration_without_a_registry_says_what_is_missing(pair):
     run = al.autonomous.start(lab, "go")
     run.finish()
     assert "cannot be looked up: Lab(agents=registry)" in run.plan.step("s").error
+
+
+# ---- ids of inner steps ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("aimed", "struck"), [("look/look", ["look/look"]), ("look", []), ("own", ["own"])]
+)
+def test_inner_ids_have_the_outer_step_before_them_where_they_leave(
+    notes, pair, step, aimed, struck
+):
+    """A fault that aims at a step, and an oracle, would take an inner step for an outer one."""
+    faults = FaultPlan(targets=(TargetedFault(tool="note", step=aimed),))
+    outer = [ask("look", "worker"), step("own", "note", "look", parameters={"n": 1})]
+    lab = boss(pair, outer, tools=[notes.tool()], faults=faults, strategy="retry(1)")
+    run = al.autonomous.start(lab, "do it")
+    state = run.finish()
+    assert {f.step_id for f in state.delivered} == set(struck)
+    assert run.replay().identical
