@@ -164,8 +164,9 @@ class Run:
         run = cls(
             workflow, lab, found.states, found.visited, journal=found.journal,
             run_id=found.run, store=kept,
+            lineage=None if found.parent is None else Lineage(found.parent, found.origin),
         )  # fmt: skip
-        run.origin, run._edits = 0, found.edits
+        run.origin, run._edits = found.origin, found.edits
         for spans in found.spans:
             run._marks.append(len(run.spans))
             run.spans.extend(spans)
@@ -514,6 +515,8 @@ class Run:
     ) -> Run:
         """Start a new run from before visit ``at`` of this one; nothing before is executed again.
 
+        The fork of a durable run is durable, in the same file.
+
         In simulated time what is under way goes on as it would here; calls in threads cannot be
         shared, so there it is interrupted in the fork.
 
@@ -570,14 +573,18 @@ class Run:
         calls = [s for s in self.recorder.of_kind("lm") if s.visit == where]
         entries: Mapping[Address, Entry] = getattr(self.journal, "entries", {})
         known = [e for a, e in entries.items() if a.visit == where]
+        first = still_held(edited, base.task_plan)
+        journal, run_id = MemoryJournal(), uuid.uuid4().hex[:12]
+        if self._store is not None:
+            name = self.workflow.name
+            journal = self._store.start_run(run_id, name, first, self.run_id, where)
+        for e in answered(calls, replies, known) if replies else ():
+            journal.finish(e.address, e.name, e.request, e.result, e.error)
         fork = Run(
-            self.workflow,
-            used,
-            [*self.states[:where], still_held(edited, base.task_plan)],
-            self.visited[:where],
-            journal=MemoryJournal(answered(calls, replies, known)) if replies else None,
+            self.workflow, used, [*self.states[:where], first], self.visited[:where],
+            journal=journal, run_id=run_id, store=self._store,
             lineage=Lineage(self.run_id, where, edits),
-        )
+        )  # fmt: skip
         for call_id, said in (review or {}).items():
             fork.review(call_id, **read_answer(said))
         return fork

@@ -27,7 +27,7 @@ from agentlab.trace.journal import Address, Entry, MemoryJournal
 from agentlab.trace.requests import Reader, Writer
 from agentlab.trace.span import COLUMNS, Span
 
-VERSION = 1
+VERSION = 2
 APPLICATION = 0x61676C62  # "aglb": tells our files from other SQLite files
 
 _TABLES = {
@@ -38,7 +38,7 @@ _TABLES = {
     ),
     "traces": "seq INTEGER PRIMARY KEY REFERENCES cells (seq), spans BLOB NOT NULL",
     "runs": "seq INTEGER PRIMARY KEY, run TEXT UNIQUE NOT NULL, workflow TEXT NOT NULL, "
-    "first BLOB NOT NULL",
+    "first BLOB NOT NULL, parent TEXT, at INTEGER",
     "checkpoints": (
         "seq INTEGER PRIMARY KEY, run TEXT NOT NULL, visit INTEGER NOT NULL, node TEXT NOT NULL, "
         "changes BLOB NOT NULL, spans BLOB NOT NULL"
@@ -172,6 +172,11 @@ class Store:
         tables = self.connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
         if tables and application != APPLICATION:
             raise StoreError(f"{self.path}: an SQLite file, but no agentlab results")
+        if tables and version < VERSION:
+            raise StoreVersionError(
+                f"{self.path}: written by an older agentlab (format {version}; this one reads "
+                f"{VERSION}); read it with that version, or choose another folder"
+            )
         if version > VERSION:
             raise StoreVersionError(
                 f"{self.path}: written by a newer agentlab (format {version}; this one reads up to "
@@ -303,12 +308,20 @@ class Store:
 
     # ---- durable runs ----------------------------------------------------------------------
 
-    def start_run(self, run: str, workflow: str, first: State) -> StoreJournal:
-        """Write a run's first state; return its journal."""
+    def start_run(
+        self, run: str, workflow: str, first: State, parent: str | None = None, at: int = 0
+    ) -> StoreJournal:
+        """Write a run's first state; return its journal.
+
+        Parameters
+        ----------
+        parent, at
+            Of a fork: the run it came from, and the visit before which it was forked.
+        """
         with self.transaction():
             self.connection.execute(
-                "INSERT INTO runs (run, workflow, first) VALUES (?, ?, ?)",
-                (run, workflow, pack(first.to_json())),
+                "INSERT INTO runs (run, workflow, first, parent, at) VALUES (?, ?, ?, ?, ?)",
+                (run, workflow, pack(first.to_json()), parent, at),
             )
         return StoreJournal(self, run)
 
@@ -349,15 +362,22 @@ class Store:
             return self._load_run(run)
 
     def _load_run(self, run: str) -> StoredRun:
-        [(workflow, first)] = self._select("SELECT workflow, first FROM runs WHERE run = ?", (run,))
-        found, reader = StoredRun(run, workflow, [State.model_validate(unpack(first))]), Reader()
+        [(workflow, first, parent, origin)] = self._select(
+            "SELECT workflow, first, parent, at FROM runs WHERE run = ?", (run,)
+        )
+        found, reader = StoredRun(run, workflow, [], parent=parent, origin=origin), Reader()
+        if parent is not None:
+            before = self._load_run(parent)
+            found.states += before.states[:origin]
+            found.visited += before.visited[:origin]
+        found.states.append(State.model_validate(unpack(first)))
         for visit, node, changes, spans in self._select(
             "SELECT visit, node, changes, spans FROM checkpoints WHERE run = ? ORDER BY seq",
             (run,),
         ):
             at = visit + 1 if node == "(edit)" else visit
             # A visit is written twice when Ctrl-C came right after its commit: the later counts.
-            del found.states[at + 1 :], found.visited[at:], found.spans[at:]
+            del found.states[at + 1 :], found.visited[at:], found.spans[at - origin :]
             after = apply(found.states[-1], unpack(changes))
             if node == "(edit)":
                 found.states[-1] = found.edits[at] = after
@@ -378,10 +398,14 @@ class StoredRun:
     states: list[State]
     visited: list[str] = field(default_factory=list)
     spans: list[list[Span]] = field(default_factory=list)
-    """Of each visit."""
+    """Of each visit of its own."""
     edits: dict[int, State] = field(default_factory=dict)
     """Visit to the edited state that it started from."""
     journal: MemoryJournal = field(default_factory=MemoryJournal)
+    parent: str | None = None
+    """The run it was forked from."""
+    origin: int = 0
+    """Visits that were made before it was forked."""
 
 
 class StoreJournal(MemoryJournal):
