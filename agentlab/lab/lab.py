@@ -45,6 +45,7 @@ from agentlab.minds.strategies.base import Strategy
 from agentlab.minds.strategies.named import get_strategy
 from agentlab.plans.task_plan import TaskStep
 from agentlab.state.config import AgentConfig, AgentRegistry
+from agentlab.state.messages import said
 from agentlab.state.state import State
 from agentlab.state.tool_loop import PendingApproval
 from agentlab.tools.tool import Permissions, Tool, ToolRegistry
@@ -186,6 +187,8 @@ class Lab(ToolDoor):
         """
         if "tools" in changes:
             changes["cast"] = self.cast.having(changes.pop("tools"))
+        if "review" in changes:
+            changes["reviewer"] = reviewer_of(changes.pop("review"))
         for name in changes:
             if name not in vars(self):
                 raise ConfigError(f"a lab has no {name!r}; {suggest(name, list(vars(self)))}")
@@ -228,6 +231,7 @@ class Lab(ToolDoor):
             state.replace(
                 scenario_id=self.scenario.id,
                 user_input=self.scenario.task,
+                messages=(said(self.scenario.task),),
                 initial=world,
                 world=world,
                 belief=self.environment.belief(self.scenario),
@@ -251,7 +255,7 @@ class Lab(ToolDoor):
             There is no such field, or the value has the wrong type.
         """
         if user_input is not None:
-            fields["user_input"] = user_input
+            fields = {"user_input": user_input, "messages": (said(user_input),), **fields}
         return with_fields(self._first, fields, ConfigError, "the first state")
 
     def agent(self) -> AgentConfig:

@@ -12,12 +12,14 @@ from typing import Any
 from agentlab.base.values import Json, canonical, digest, thaw
 from agentlab.environments.fault_plan import FaultPlan, Visibility
 from agentlab.environments.scenario import Scenario
+from agentlab.errors import StudyError
 from agentlab.lab.lab import Lab
 from agentlab.lab.named import connected
 from agentlab.lm.model import Model
 from agentlab.lm.recording import Recording
 from agentlab.plans.graph import critical_path
 from agentlab.plans.task_plan import StepStatus, TaskPlan
+from agentlab.runs.people import waits_for
 from agentlab.runs.run import Run
 from agentlab.study.controls import ceiling, floor
 from agentlab.study.grid import AXES, Arm, workflow_of
@@ -133,6 +135,8 @@ class Runner:
             run.finish()
         finally:
             self._running.discard(run)
+        if not run.finished:
+            raise StudyError(f"{waits_for(run.waiting)}; in a study, give the arm a review")
         return run
 
     def _lab(self, cell: Cell) -> Lab:

@@ -64,7 +64,7 @@ class Definition:
     planner : tuple of str
         Empty: "search" and "reference(noise=0.2)"; "reference" for "search" where the world offers
         nothing to search.
-    strategy, workflow, workers, lm, reflector, responder : tuple
+    strategy, workflow, workers, lm, reflector, responder, review : tuple
         The other axes of the grid.
     fault_rate : tuple of float
     seeds : int or tuple of int
@@ -88,6 +88,7 @@ class Definition:
     lm: tuple[str, ...] = ()
     reflector: tuple[str, ...] = ()
     responder: tuple[str, ...] = ()
+    review: tuple[str, ...] = ()
     limit: int | None = None
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from itertools import product
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ from agentlab.lm.model import Model
 from agentlab.minds.base import Planner, Reflector, Responder
 from agentlab.minds.planners.named import get_planner
 from agentlab.minds.strategies.base import Strategy
+from agentlab.state.tool_loop import PendingApproval
 from agentlab.study.identity import Described, label_of, name_of
 from agentlab.workflows.named import get_workflow
 from agentlab.workflows.workflow import Workflow
@@ -62,6 +63,8 @@ class Arm:
         A language model, or the name of one (see ``Lab``).
     reflector, responder : str or object, optional
         "rules" and "template", or "lm"; default: the model where there is one.
+    review : str or callable, optional
+        Who answers where a tool needs approval: "approve", "reject" or a function (see ``Lab``).
     """
 
     planner: str | Planner = "search"
@@ -71,6 +74,7 @@ class Arm:
     lm: str | Model | None = None
     reflector: str | Reflector | None = None
     responder: str | Responder | None = None
+    review: str | Callable[[PendingApproval], Any] | None = None
 
     @property
     def named(self) -> bool:
@@ -216,8 +220,8 @@ def grid(**axes: Any) -> tuple[Arm, ...]:
     Parameters
     ----------
     **axes
-        ``planner``, ``strategy``, ``workflow``, ``workers``, ``lm``, ``reflector``, ``responder``:
-        a value or a list of values.
+        ``planner``, ``strategy``, ``workflow``, ``workers``, ``lm``, ``reflector``, ``responder``,
+        ``review``: a value or a list of values.
 
     Returns
     -------

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from agentlab.base.values import Json
 from agentlab.environments.fault_plan import FaultPlan
+from agentlab.environments.named import get_environment
 from agentlab.environments.scenario import Scenario
 from agentlab.environments.suites import Suite, load_suite
 from agentlab.errors import StudyError, UnknownNameError
@@ -85,6 +86,7 @@ class Study:
         if out is not None:
             _tell_unclear(arms)
         self._hold(arms, suite, fault_rate, seeds, faults, out, controls, traces, record)
+        _check_reviews(self.arms, self.suite)
 
     def _hold(
         self, arms: Sequence[Arm], suite: str | Path | Suite | Sequence[Scenario],
@@ -443,6 +445,18 @@ class Study:
                 break
             matched += 1
         return ReplayReport(False, visits, matched, served.served, problem)
+
+
+def _check_reviews(arms: Sequence[Arm], suite: Suite) -> None:
+    """Refuse arms that would wait for people where a tool of a world needs approval."""
+    for name in dict.fromkeys(s.environment for s in suite):
+        asks = [t.name for t in get_environment(name).tools() if t.needs_approval]
+        waits = next((a for a in arms if a.review is None), None) if asks else None
+        if waits is not None:
+            raise StudyError(
+                f"arm {waits.label!r}: {asks[0]} of {name!r} needs approval, and a study asks "
+                "nobody: give review='approve', 'reject' or a function"
+            )
 
 
 def _tell_unclear(arms: Iterable[Arm]) -> None:

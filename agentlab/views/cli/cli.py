@@ -137,6 +137,9 @@ _Reflector = Annotated[list[str] | None, typer.Option(help="rules or lm [lm wher
 _Responder = Annotated[
     list[str] | None, typer.Option(help="template or lm [lm where there is one].")
 ]
+_Review = Annotated[
+    list[str] | None, typer.Option(help="approve or reject, where a tool needs approval.")
+]
 _Record = Annotated[
     str | None, typer.Option(help="Keep LM calls in this .jsonl, and serve them from there.")
 ]
@@ -167,6 +170,7 @@ def evaluate(
     lm: _Lm = None,
     reflector: _Reflector = None,
     responder: _Responder = None,
+    review: _Review = None,
     record: _Record = None,
     processes: _Processes = None,
     threads: _Threads = None,
@@ -196,6 +200,7 @@ def evaluate(
         lm=tuple(dict.fromkeys(lm)) if lm else None,
         reflector=tuple(dict.fromkeys(reflector)) if reflector else None,
         responder=tuple(dict.fromkeys(responder)) if responder else None,
+        review=tuple(dict.fromkeys(review)) if review else None,
         limit=limit,
         out=out,
     )

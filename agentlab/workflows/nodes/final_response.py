@@ -10,6 +10,7 @@ from agentlab.minds.rules import TemplateResponder
 from agentlab.plans.references import resolve
 from agentlab.plans.task_plan import PlanStatus, StepStatus
 from agentlab.runs.graph import node
+from agentlab.state.messages import Role, said
 from agentlab.state.state import Outcome, State
 
 
@@ -31,11 +32,15 @@ def final_response(state: State, lab: Bench) -> State:
     with lab.asking(state, on_token=on_token) as talk:
         text = responder.respond(state, lab)
     state = talk.charged(state)
-    said = "".join(told)
-    if said != text:  # by template, after what a model had begun to say
-        lab.emit("on_token", f"\n\n{text}" if said else text)
+    heard_so_far = "".join(told)
+    if heard_so_far != text:  # by template, after what a model had begun to say
+        lab.emit("on_token", f"\n\n{text}" if heard_so_far else text)
     lab.emit("on_complete", text, state.session_id)
-    state = state.replace(final_response=text, next_action="", outcome=outcome_of(state))
+    answer = said(text, Role.ASSISTANT)
+    state = state.replace(
+        final_response=text, next_action="", outcome=outcome_of(state),
+        messages=state.messages.append(answer),
+    )  # fmt: skip
     return heard(state, lab, last=True)
 
 
