@@ -259,7 +259,7 @@ def recalled(
     known = journal.find(address, call.tool, request)
     if known is not None and known.finished:
         if known.request != request:
-            raise ReplayError(f"the call at {tuple(address)} was {known.name} with other arguments")
+            raise ReplayError(f"the call at {address.shown} was {known.name} with other arguments")
         return known.result, (
             None if known.error is None else ToolError.model_validate(known.error)
         )

@@ -30,6 +30,11 @@ class Address(NamedTuple):
     talk: str = ""
     """Which talk with a language model: its name, with a number where it is not the first of it."""
 
+    @property
+    def shown(self) -> tuple[object, ...]:
+        """The address in a message: without a talk where there is none."""
+        return tuple(self) if self.talk else tuple(self)[:-1]
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:
@@ -154,10 +159,10 @@ class ReplayJournal(MemoryJournal):
         """
         entry = self.entries.get(address)
         if entry is None or not entry.finished:
-            raise ReplayError(f"no recorded call at {tuple(address)}: {name} was not made there")
+            raise ReplayError(f"no recorded call at {address.shown}: {name} was not made there")
         if (entry.name, entry.request) != (name, request):
             raise ReplayError(
-                f"the call at {tuple(address)} differs: recorded {entry.name} {entry.request}, "
+                f"the call at {address.shown} differs: recorded {entry.name} {entry.request}, "
                 f"now {name} {request}"
             )
         self.served += 1

@@ -59,7 +59,7 @@ def test_step(two):
     assert two.visited == [*PATH, "final_response"]
     assert two.next_node == END
     assert "finished" in repr(two)
-    with pytest.raises(RunError, match="finished; rewind or fork"):
+    with pytest.raises(RunError, match="finished; say something, rewind or fork"):
         two.step()
 
 

@@ -21,7 +21,7 @@ from agentlab.views.plots import fault_curve, fault_panels
 SUITE = Suite("three", [generate("medium", i, length=2 + i) for i in range(3)])
 OTHER = {
     "planner": "reference", "strategy": "retry(1)", "workflow": "resident", "workers": 2,
-    "reflector": "rules", "responder": "template",
+    "reflector": "rules", "responder": "template", "review": "approve",
 }  # fmt: skip
 
 
