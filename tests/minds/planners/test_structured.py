@@ -210,7 +210,7 @@ def test_a_full_replan_may_use_every_earlier_result(chain):
 MISTAKES = {
     "prose": ("Sure! First search, then book.", "no JSON document"),
     "NaN": ('{"summary": NaN, "steps": []}', "NaN is no JSON"),
-    "trailing": ('{"summary": "", "steps": []} done', "Extra data"),
+    "trailing": ('{"summary": "", "steps": []} done', "there is more after the document"),
     "a list": ("[]", "dictionary"),
     "wrong tool": (
         '{"steps": [{"stepId": "a", "actionType": "call_tool", "targetResource": "advnce"}]}',
