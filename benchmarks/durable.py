@@ -19,12 +19,13 @@ from pathlib import Path
 from statistics import median
 from typing import Annotated, TypedDict
 
-from measure import Row, clock, interleaved, medians, report
+from measure import Row, clock, found_in, interleaved, medians, report
 from peer import langgraph_loop
 
 import agentlab as al
-from agentlab.runs.graph import Node
-from agentlab.trace.store import Store
+
+Node = found_in("Node", "runs.graph", "nodes.base")
+Store = found_in("Store", "trace.store")
 
 STEPS = 1_000
 REPETITIONS = 7

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import tempfile
 
-from measure import Row, clock, interleaved, medians, report
+from measure import Row, clock, found_in, interleaved, medians, report
 from throughput import study
 
-from agentlab.study.frames import joined, spans_frame
-from agentlab.trace.store import Store
+joined, spans_frame = (found_in(name, "study.frames") for name in ("joined", "spans_frame"))
+Store = found_in("Store", "trace.store")
 
 SPANS = 100_000
 REPETITIONS = 5

@@ -30,23 +30,25 @@ from multiprocessing import active_children
 from pathlib import Path
 from time import perf_counter
 
-from measure import Row, clock, interleaved, medians, report
+from measure import Row, clock, found_in, interleaved, medians, report
 from throughput import busy
 
 import agentlab as al
-from agentlab.base.values import digest
-from agentlab.lab.named import connected
-from agentlab.lab.talk import Talk
-from agentlab.lm.adapters import PlainAdapter, TextAdapter
-from agentlab.lm.door import lm_errors
-from agentlab.lm.recording import Recording
-from agentlab.lm.scripted import scripted
-from agentlab.lm.serde import load_dspy, request_document
-from agentlab.minds.by_model import RESPOND
-from agentlab.minds.programs import SITUATION, TextProgram
-from agentlab.state.state import State
-from agentlab.trace.journal import NoJournal
-from agentlab.trace.recorder import Recorder
+
+connected = found_in("connected", "lab.named", "lab")
+lm_errors = found_in("lm_errors", "lm")
+PlainAdapter, TextAdapter = (found_in(n, "lm.adapters") for n in ("PlainAdapter", "TextAdapter"))
+Recording = found_in("Recording", "lm.recording")
+scripted = found_in("scripted", "lm.scripted")
+load_dspy, request_document = (found_in(n, "lm.serde") for n in ("load_dspy", "request_document"))
+RESPOND, SITUATION, TextProgram = (
+    found_in(name, "minds.programs", "minds.by_model", "minds")
+    for name in ("RESPOND", "SITUATION", "TextProgram")
+)
+Talk = found_in("Talk", "lab.talk", "talk")
+NoJournal = found_in("NoJournal", "trace.journal")
+Recorder = found_in("Recorder", "trace.recorder")
+digest = found_in("digest", "base.values", "values")
 
 dspy = load_dspy()
 
@@ -86,7 +88,7 @@ def calls() -> dict[str, float]:
     theirs = dspy.Predict(dspy.Signature("question, intent, steps, mind -> text", RESPOND))
     same = dspy.Predict(ours)
     lm = dspy.LM(model.name, engine=engine, cache=False, num_retries=0)
-    state = State()
+    state = al.State()
     quiet = {"disable_history": True, "callbacks": [], "trace": None}
 
     def talk(asked) -> None:

@@ -16,7 +16,9 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from importlib import import_module
 from statistics import median
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,20 @@ class Row:
         if not self.peer or not self.ours:
             return None
         return self.ours / self.peer if self.unit.endswith("/s") else self.peer / self.ours
+
+
+def found_in(name: str, *modules: str) -> Any:
+    """Return what the package calls ``name``, from the first of these modules that has it.
+
+    What ``import agentlab as al`` does not offer has moved between revisions, and a benchmark also
+    runs on an earlier one (``run.py --before``).
+    """
+    for module in modules:
+        try:
+            return getattr(import_module(f"agentlab.{module}"), name)
+        except (ImportError, AttributeError):
+            continue
+    raise ImportError(f"no {name!r} in {', '.join(modules)} of agentlab")
 
 
 def clock() -> float:
@@ -76,7 +92,36 @@ def table(rows: Sequence[Row]) -> str:
         ratio = "" if r.ratio is None else f"{_number(r.ratio)}×"
         met = {True: "yes", False: "NO", None: ""}[r.met]
         lines.append((r.what, f"{_number(r.ours)} {r.unit}", peer, ratio, r.target, met))
-    widths = [max(len(line[i]) for line in lines) for i in range(6)]
+    return _aligned(lines)
+
+
+def compared(pairs: Sequence[tuple[Sequence[Row], Sequence[Row]]]) -> tuple[str, bool]:
+    """Return before : after of every figure as text, and whether one is slower by a twentieth.
+
+    Parameters
+    ----------
+    pairs : sequence of (rows before, rows after)
+        One a round. The ratio is the median of the rounds' own, so what the machine does beside
+        hits both; more is better throughout.
+    """
+    lines, worse = [("what", "before", "after", "before : after", "")], False
+    earlier = [{r.what: r for r in before} for before, _ in pairs]
+    for row in pairs[0][1]:
+        now = [next(r for r in after if r.what == row.what).ours for _, after in pairs]
+        then = [rows[row.what].ours for rows in earlier if row.what in rows]
+        if len(then) < len(now) or not all(then) or not all(now):
+            lines.append((row.what, "", f"{_number(median(now))} {row.unit}", "", ""))
+            continue
+        ratio = median(a / b for a, b in zip(then, now, strict=True))
+        ratio = 1 / ratio if row.unit.endswith("/s") else ratio
+        worse |= ratio < 0.95
+        before, after = (f"{_number(median(side))} {row.unit}" for side in (then, now))
+        lines.append((row.what, before, after, f"{ratio:.2f}", "SLOWER" if ratio < 0.95 else ""))
+    return _aligned(lines), worse
+
+
+def _aligned(lines: list[tuple[str, ...]]) -> str:
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     lines.insert(1, tuple("-" * w for w in widths))
     return "\n".join("  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip()
                      for line in lines)  # fmt: skip

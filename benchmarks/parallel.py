@@ -13,14 +13,17 @@ import time
 from itertools import permutations
 from random import Random
 
-from measure import Row, report
+from measure import Row, found_in, report
 
 import agentlab as al
-from agentlab.environments.base import Begun, Environment, Outcome
-from agentlab.minds.planners.fixed import Fixed
-from agentlab.plans import graph
-from agentlab.study.cells import timing
-from agentlab.tools.tool import Tool
+
+Begun, Environment, Outcome = (
+    found_in(name, "environments.base") for name in ("Begun", "Environment", "Outcome")
+)
+Fixed = found_in("Fixed", "minds.planners.fixed", "planners.fixed")
+critical_path = found_in("critical_path", "plans.graph")
+timing = found_in("timing", "study.cells")
+Tool = found_in("Tool", "tools.tool")
 
 PLANS = 50
 MACHINES = {"lathe": 2, "oven": 1, "saw": 1}
@@ -131,7 +134,7 @@ def slept() -> tuple[float, float]:
     started = time.perf_counter()
     run.finish()
     wall = time.perf_counter() - started
-    _, path = graph.critical_path(run.plan, lambda s: s.parameters["seconds"])
+    _, path = critical_path(run.plan, lambda s: s.parameters["seconds"])
     return wall, path
 
 

@@ -17,10 +17,11 @@ import tempfile
 from collections.abc import Callable
 
 from joblib.externals.loky import get_reusable_executor
-from measure import Row, clock, interleaved, medians, report
+from measure import Row, clock, found_in, interleaved, medians, report
 
 import agentlab as al
-from agentlab.trace.store import Store
+
+Store = found_in("Store", "trace.store")
 
 SEEDS = {False: 250, True: 50}
 """Without and with controls: 5,000 and 1,000 runs that are asked for."""

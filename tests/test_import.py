@@ -14,7 +14,7 @@ HEAVY = {
     "tqdm", "typer", "yaml",
 }  # fmt: skip
 LIGHT = {
-    "agentlab", "annotated_types", "pydantic", "pydantic_core", "pyrsistent", "pvectorc",
+    "agentlab", "annotated_types", "pydantic", "pydantic_core", 
     "typing_extensions", "typing_inspection",
 }  # fmt: skip
 
@@ -43,7 +43,7 @@ def test_the_package_knows_its_names_without_loading_anything():
     assert loaded("import agentlab\ndir(agentlab)\nagentlab.__version__") == {"agentlab"}
 
 
-def test_the_words_load_pydantic_and_pyrsistent_at_most():
+def test_the_words_load_pydantic_at_most():
     names = [
         "AgentConfig",
         "Goal",

@@ -1,9 +1,16 @@
 """Values: what every record of agentlab is made of.
 
-A value is a frozen pydantic model with one way to change it, ``replace``: it validates the named
-fields only and shares the rest, so a step of a run costs what it changes and not what it carries.
-(``model_copy`` accepts a wrong type, so nobody calls it.) Field names are snake_case; on the wire
-they are camelCase, the spelling of the seeds' documents, and both are accepted.
+A value is a frozen pydantic model. ``replace`` changes it: it validates the named fields only and
+shares the rest, so a step of a run costs what it changes and not what it carries. ``put`` does the
+same without validation, for what our own code has just made of valid parts; whatever comes from
+outside (users, their nodes, edits, replies of models) goes through ``replace``. (``model_copy``
+accepts a wrong type, and who reads it cannot tell whose it is, so nobody calls it.) Field names are
+snake_case; on the wire they are camelCase, the spelling of the seeds' documents, and both are
+accepted.
+
+A vector or map that ``put`` is told to change in one place (``More``, ``At``, ``Gone``) leaves a
+trail of those places, so that what changed between two values is found without looking through all
+that they hold.
 
 Documents, the JSON trees that worlds, beliefs, arguments and results are, are kept by reference
 and never changed in place. ``digest`` is their identity across processes.
@@ -16,7 +23,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Self, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -30,7 +37,8 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 from pydantic_core import core_schema
-from pyrsistent import PMap, PVector, pmap, pvector
+
+from agentlab.base.persistent import PersistentMap, PersistentVector, pmap, pvector
 
 Json = Any
 """A JSON value: None, bool, int, float, str, list or dict with string keys."""
@@ -38,7 +46,72 @@ Json = Any
 T = TypeVar("T")
 V = TypeVar("V", bound="Value")
 
-_set = object.__setattr__  # records are frozen
+_new = object.__new__
+_set_given, _set_extra, _set_private = (  # records are frozen; their slots are set directly
+    BaseModel.__dict__[f"__pydantic_{name}__"].__set__
+    for name in ("fields_set", "extra", "private")
+)
+
+
+class More(NamedTuple):
+    """For ``put``: these items appended to the vector."""
+
+    items: tuple[Any, ...]
+
+    def on(self, old: PersistentVector[Any]) -> PersistentVector[Any]:
+        """Return the vector with them."""
+        return old.append(self.items[0]) if len(self.items) == 1 else old.extend(self.items)
+
+
+class At(NamedTuple):
+    """For ``put``: this value at a key of the map, or at an index of the vector."""
+
+    key: Any
+    value: Any
+
+    def on(self, old: Any) -> Any:
+        """Return the map or vector with it."""
+        return old.set(self.key, self.value)
+
+
+class Gone(NamedTuple):
+    """For ``put``: this key taken out of the map, where it is in."""
+
+    key: Any
+
+    def on(self, old: PersistentMap[Any]) -> PersistentMap[Any]:
+        """Return the map without it."""
+        return old.discard(self.key)
+
+
+class Trail:
+    """Which places were changed on the way to a value, one entry a change.
+
+    Values that follow each other share one list, and each knows how much of it is its own past; the
+    second that follows the same one begins a list of its own.
+    """
+
+    __slots__ = ("_entries", "_length")
+
+    def __init__(self, entries: list[Any] | None = None) -> None:
+        self._entries = [] if entries is None else entries
+        self._length = len(self._entries)
+
+    def then(self, entry: Any) -> Trail:
+        """Return the trail with one more entry."""
+        at, longer = self._length, _new(Trail)
+        self._entries.append(entry)
+        if self._entries[at] is not entry:  # somebody went on from here before, in any thread
+            return Trail([entry])
+        longer._entries, longer._length = self._entries, at + 1
+        return longer
+
+    def since(self, earlier: Trail | None) -> list[Any] | None:
+        """Return the entries after an earlier trail; None: this one does not follow it."""
+        if earlier is None or earlier._entries is not self._entries:
+            return None
+        known = earlier._length <= self._length
+        return self._entries[earlier._length : self._length] if known else None
 
 
 class _ByReference:
@@ -93,17 +166,74 @@ class Value(BaseModel):
         """Return a copy with fields changed that a person names."""
         return self.replace(**fields)
 
-    def _with(self, fields: dict[str, Any]) -> Self:
+    def put(self, **fields: Any) -> Self:
+        """Return a copy with fields that our own code made and that are valid, everything shared.
+
+        Nothing is validated: for values from outside there is ``replace``.
+
+        Parameters
+        ----------
+        **fields
+            Field names (snake_case) and their new values; ``More``, ``At`` or ``Gone``: the change
+            of the vector or map that is there.
+        """
+        places = None
+        for name, change in fields.items():
+            if type(change) in _PLACED:
+                fields[name] = change.on(self.__dict__[name])
+                places = places or {}
+                places[name] = change[0] if type(change) is not More else More
+        if places is not None and "_trail" not in self.__dict__:
+            self.__dict__["_trail"] = Trail()
+        return self._with(fields, places or {})
+
+    def _with(self, fields: dict[str, Any], places: Mapping[str, Any] = {}) -> Self:
         """Return a copy with these fields, which are valid already; share everything else."""
-        values = {**self.__dict__, **fields}
+        new = _new(type(self))
+        values = new.__dict__
+        values.update(self.__dict__)
+        values.update(fields)
+        trail = values.get("_trail")
+        if trail is not None:
+            entry = [
+                (name, places.get(name, All)) for name in fields if type(values[name]) in _GROWING
+            ]
+            if entry:
+                values["_trail"] = trail.then(entry)
         values.pop("_digest", None)
         given = self.__pydantic_fields_set__
-        new = object.__new__(type(self))
-        _set(new, "__dict__", values)
-        _set(new, "__pydantic_fields_set__", given if fields.keys() <= given else given | {*fields})
-        _set(new, "__pydantic_extra__", None)
-        _set(new, "__pydantic_private__", None)
+        _set_given(new, given if given.issuperset(fields) else given | fields.keys())
+        _set_extra(new, None)
+        _set_private(new, None)
         return new
+
+    def places(self, earlier: Value) -> dict[str, set[Any] | None] | None:
+        """Return where vectors and maps were changed since an earlier value of this one.
+
+        Returns
+        -------
+        dict or None
+            Field to the keys (or indices) that were set or taken out, beside what was appended;
+            a field without any: nobody knows where. None: this one does not follow the earlier.
+        """
+        trail = self.__dict__.get("_trail")
+        entries = None if trail is None else trail.since(earlier.__dict__.get("_trail"))
+        if entries is None:
+            return None
+        found: dict[str, set[Any] | None] = {}
+        for name, place in (pair for entry in entries for pair in entry):
+            known = found.setdefault(name, set())
+            if place is All:
+                found[name] = None
+            elif known is not None and place is not More:
+                known.add(place)
+        return found
+
+    def __getstate__(self) -> dict[Any, Any]:
+        """Leave out what can be found again."""
+        state = super().__getstate__()
+        kept = {k: v for k, v in self.__dict__.items() if k not in ("_digest", "_trail")}
+        return {**state, "__dict__": kept}
 
     @property
     def digest(self) -> str:
@@ -135,6 +265,14 @@ else:
         """A record that people make by hand: what does not fit is a ConfigError of one line."""
 
 
+class All:
+    """In a trail: a vector or map was changed as a whole."""
+
+
+_PLACED = frozenset({More, At, Gone})
+_GROWING = frozenset({PersistentVector, PersistentMap})
+
+
 @cache
 def _validator(cls: type[Value], name: str) -> Any:
     from agentlab.errors import suggest
@@ -161,12 +299,17 @@ def _adapter_config(annotation: Any) -> ConfigDict | None:
     return ConfigDict(arbitrary_types_allowed=True)
 
 
+def _listed(value: Any) -> bool:
+    """Say whether it is a sequence that becomes a vector of ours: a list or a tuple, for one."""
+    return isinstance(value, Sequence) and not isinstance(value, (str, bytes, PersistentVector))
+
+
 def _to_pvector(value: Any) -> Any:
-    return pvector(value) if isinstance(value, (list, tuple)) else value
+    return pvector(value) if _listed(value) else value
 
 
 def _to_pmap(value: Any) -> Any:
-    return pmap(value) if isinstance(value, dict) else value
+    return pmap(value) if isinstance(value, Mapping) else value
 
 
 def thaw(value: Any) -> Any:
@@ -178,12 +321,12 @@ def thaw(value: Any) -> Any:
         return value
     if isinstance(value, dict):  # known at once; asking whether it is a Mapping takes long
         return {key: thaw(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple, PVector)):
-        return [thaw(item) for item in value]
-    if isinstance(value, (PMap, Mapping)):
-        return {key: thaw(item) for key, item in value.items()}
     if isinstance(value, Value):
         return value.to_json()
+    if isinstance(value, Sequence) and not isinstance(value, bytes):
+        return [thaw(item) for item in value]
+    if isinstance(value, Mapping):
+        return {key: thaw(item) for key, item in value.items()}
     return value
 
 
@@ -195,12 +338,12 @@ def plain(value: Any) -> Any:
     TypeError
         It is none of these.
     """
-    if isinstance(value, PVector):
+    if isinstance(value, Value):
+        return value.to_json()
+    if isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
         return list(value)
     if isinstance(value, Mapping):
         return dict(value)
-    if isinstance(value, Value):
-        return value.to_json()
     raise TypeError(f"{type(value).__name__} is not JSON: {value!r}")
 
 
@@ -213,14 +356,17 @@ def vector_of(item: Any) -> Any:
     adapter: list[TypeAdapter[Any]] = []
 
     def convert(value: Any) -> Any:
-        if isinstance(value, (list, tuple)):
+        if _listed(value):
             if not adapter:
                 adapter.append(TypeAdapter(item))
             return pvector([adapter[0].validate_python(x) for x in value])
         return value
 
     return Annotated[
-        PVector[Any], InstanceOf[PVector[Any]], BeforeValidator(convert), PlainSerializer(thaw)
+        PersistentVector[Any],
+        InstanceOf[PersistentVector[Any]],
+        BeforeValidator(convert),
+        PlainSerializer(thaw),
     ]
 
 
@@ -229,27 +375,33 @@ def map_of(item: Any) -> Any:
     adapter: list[TypeAdapter[Any]] = []
 
     def convert(value: Any) -> Any:
-        if isinstance(value, dict):
+        if isinstance(value, Mapping) and not isinstance(value, PersistentMap):
             if not adapter:
                 adapter.append(TypeAdapter(item))
             return pmap({k: adapter[0].validate_python(v) for k, v in value.items()})
         return value
 
     return Annotated[
-        PMap[str, Any],
-        InstanceOf[PMap[str, Any]],
+        PersistentMap[Any],
+        InstanceOf[PersistentMap[Any]],
         BeforeValidator(convert),
         PlainSerializer(thaw),
     ]
 
 
 Vector = Annotated[
-    PVector[Any], InstanceOf[PVector[Any]], BeforeValidator(_to_pvector), PlainSerializer(thaw)
+    PersistentVector[Any],
+    InstanceOf[PersistentVector[Any]],
+    BeforeValidator(_to_pvector),
+    PlainSerializer(thaw),
 ]
 """A persistent vector of JSON values."""
 
 Map = Annotated[
-    PMap[str, Any], InstanceOf[PMap[str, Any]], BeforeValidator(_to_pmap), PlainSerializer(thaw)
+    PersistentMap[Any],
+    InstanceOf[PersistentMap[Any]],
+    BeforeValidator(_to_pmap),
+    PlainSerializer(thaw),
 ]
 """A persistent map from strings to JSON values."""
 

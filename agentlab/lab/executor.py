@@ -12,13 +12,13 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from agentlab.base.schemas import check_schema
-from agentlab.base.values import Json
+from agentlab.base.values import At, Json, More
 from agentlab.errors import ReferenceError_, ReplayError, suggest
 from agentlab.lab.approval import admitted
 from agentlab.lab.bench import Bench, StepOutcome
 from agentlab.lab.faults import advance
 from agentlab.lab.hearing import published
-from agentlab.lab.scheduling import capacities, lacking, ready, waits
+from agentlab.lab.scheduling import capacities, lacking, startable, waits
 from agentlab.plans.references import compile_path, resolve
 from agentlab.plans.task_plan import InterruptionContext, PlanStatus, StepStatus, TaskStep
 from agentlab.state.events import SEVERITY, ChangeType, ContextChangeEvent, Severity
@@ -57,14 +57,16 @@ class SimulatedExecutor:
                 return state
             parameters = allowed
         assert state.task_plan is not None
-        started = state.replace(
-            attempts=state.attempts.set(step.step_id, attempt),
+        running = step.put(status=StepStatus.RUNNING, result=None, error=None)
+        plan = state.task_plan.put_step(step.step_id, running)
+        started = state.put(
+            attempts=At(step.step_id, attempt),
             executions=state.executions + 1,
             submissions=state.submissions + 1,
-            task_plan=state.task_plan.with_step(
-                step.step_id, status=StepStatus.RUNNING, result=None, error=None
-            ).replace(status=PlanStatus.EXECUTING),
-        )
+            task_plan=plan if plan.status is PlanStatus.EXECUTING else plan.put(
+                status=PlanStatus.EXECUTING
+            ),
+        )  # fmt: skip
         try:
             begun, under_way = action.begin(started, bench, step, parameters, attempt)
         except ReplayError:
@@ -77,7 +79,7 @@ class SimulatedExecutor:
             return settle(state, bench, step.step_id, StepOutcome(error=text), ran=False)
         if lacking(under_way.holds, (r for u in state.under_way for r in u.holds), there):
             return state
-        return begun.replace(under_way=begun.under_way.append(under_way))
+        return begun.put(under_way=begun.under_way.append(under_way))
 
     def wait(self, state: State, bench: Bench) -> State:
         """Move time on to the next finish and carry its effect out."""
@@ -113,13 +115,15 @@ def next_try(state: State, bench: Bench) -> float | None:
     """Return when the next step that waits to be tried again may start; None: none may."""
     if not state.not_before or state.task_plan is None or len(state.under_way) >= bench.workers:
         return None
-    return min((state.not_before[s.step_id] for s in ready(state) if waits(state, s)), default=None)
+    later = sorted((at, i) for i, at in state.not_before.items() if at > state.now)
+    waiting = {s.step_id for s in startable(state)} if later else ()
+    return next((at for at, step_id in later if step_id in waiting), None)
 
 
 def finished(state: State, bench: Bench, index: int) -> State:
     """Carry out the effect of what is under way at this place, and settle its step."""
     under_way = state.under_way[index]
-    state = state.replace(under_way=state.under_way.delete(index))
+    state = state.put(under_way=state.under_way.delete(index))
     assert state.task_plan is not None
     step = state.task_plan.step(under_way.step_id)
     with bench.recorder.span(
@@ -147,7 +151,7 @@ def interrupted(state: State, bench: Bench, step_id: str, reason: str) -> State:
     assert state.task_plan is not None
     [(index, under_way)] = found
     step = state.task_plan.step(step_id)
-    state = state.replace(under_way=state.under_way.delete(index))
+    state = state.put(under_way=state.under_way.delete(index))
     with bench.recorder.span(
         "step", step.name or step_id, visit=state.visit, step_id=step_id,
         attempt=under_way.attempt, input=step.parameters, now=under_way.started,
@@ -207,13 +211,13 @@ def settle(
         error=outcome.error, attempt=attempt,
     )  # fmt: skip
     updates: dict[str, Any] = {
-        "task_plan": state.task_plan.with_step(step_id, **changes),
-        "task_results": state.task_results.append(record),
+        "task_plan": state.task_plan.put_step(step_id, step.put(**changes)),
+        "task_results": More((record,)),
     }
     if outcome.error is None:
-        updates["results"] = state.results.set(step_id, outcome.result)
+        updates["results"] = At(step_id, outcome.result)
     event = _event(state, bench, step, outcome)
-    state = state.replace(**updates)
+    state = state.put(**updates)
     return state if event is None else published(state, bench, event)
 
 

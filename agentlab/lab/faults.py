@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentlab.base.randomness import choose, uniform
-from agentlab.base.values import Document, Json, digest, merge_patch
+from agentlab.base.values import Document, Json, More, digest, merge_patch
 from agentlab.environments.base import Call, Environment, Outcome
 from agentlab.environments.fault_plan import (
     LM_KINDS,
@@ -275,8 +275,8 @@ def stand(state: State, tool: str, fault: Fault) -> Fault | None:
     if fault.source in ("standing", "outage") or fault.persistence is Persistence.TRANSIENT:
         return None
     if fault.persistence is Persistence.PERMANENT:
-        return fault.replace(source="standing")
-    return fault.replace(source="standing", until=state.now + state.fault_plan.duration)
+        return fault.put(source="standing")
+    return fault.put(source="standing", until=state.now + state.fault_plan.duration)
 
 
 # ---- what happens in the world by itself ---------------------------------------------------
@@ -303,7 +303,7 @@ def advance(state: State, to: float) -> State:
                     due.append((at, event))
     for at, event in sorted(due, key=lambda item: item[0]):
         state = _happen(state, event, max(at, state.now))  # drawn anew, it may lie in the past
-    return state.replace(now=max(state.now, to))
+    return state if to <= state.now else state.put(now=to)
 
 
 def _happen(state: State, event: WorldEvent, at: float) -> State:
@@ -314,7 +314,7 @@ def _happen(state: State, event: WorldEvent, at: float) -> State:
     )
     changes: dict[str, Any] = {
         "world": merge_patch(state.world, event.patch),
-        "delivered": state.delivered.append(delivered),
+        "delivered": More((delivered,)),
         "world_events_done": (*state.world_events_done, event.name),
     }
     if announced:
@@ -332,5 +332,5 @@ def _happen(state: State, event: WorldEvent, at: float) -> State:
             session_id=state.session_id,
         )
         changes["belief"] = merge_patch(state.belief, event.patch)
-        changes["events"] = state.events.append(notice)
-    return state.replace(**changes)
+        changes["events"] = More((notice,))
+    return state.put(**changes)

@@ -7,7 +7,7 @@ was heard before it. An event leaves the inbox only when it is written down.
 
 from __future__ import annotations
 
-from agentlab.base.values import merge_patch
+from agentlab.base.values import More, merge_patch
 from agentlab.lab.bench import Bench
 from agentlab.state.events import LEARNED, ContextChangeEvent
 from agentlab.state.state import State
@@ -40,7 +40,7 @@ def heard(state: State, bench: Bench, *, last: bool = False) -> State:
         state = published(state, bench, event)
         learned = event.payload.get(LEARNED)
         if isinstance(learned, dict):
-            state = state.replace(belief=merge_patch(state.belief, learned))
+            state = state.put(belief=merge_patch(state.belief, learned))
     return state
 
 
@@ -50,4 +50,4 @@ def published(state: State, bench: Bench, event: ContextChangeEvent) -> State:
         "event", event.type, visit=state.visit, step_id=event.task_id or "", now=state.now,
         output={"severity": event.severity.value, "description": event.description},
     )  # fmt: skip
-    return state.replace(events=state.events.append(event))
+    return state.put(events=More((event,)))

@@ -15,9 +15,10 @@ problem: the serial schedule generation scheme, active schedules.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import islice
 from typing import NamedTuple
 
 from agentlab.base.values import Document
@@ -31,6 +32,9 @@ from agentlab.state.state import State
 SMALL, PLACES, FEWER = 8, 3000, 300
 """Places that the search for a schedule tries before it takes the best found: with so many tasks
 at most, and with more, where it could prove nothing anyway."""
+AHEAD = 32
+"""Steps that a schedule looks at, those first that may start first: a plan of N steps asks for N
+schedules, and each must cost no more for the steps that are far away."""
 WORKER = ""
 """The workers, as a resource: every step needs one."""
 EPSILON = 1e-9
@@ -65,13 +69,14 @@ def to_start(state: State, bench: Bench) -> tuple[TaskStep, ...]:
     free = bench.workers - len(state.under_way)
     if plan is None or free < 1:
         return ()
-    may = ready(state)
     if bench.workers == 1:
-        return tuple(s for s in may[:1] if not waits(state, s))
-    may = tuple(s for s in may if not waits(state, s))
-    if not may:
-        return ()
-    steps, tasks = _tasks(state, bench)
+        return tuple(s for s in islice(startable(state), 1) if not waits(state, s))
+    ahead = max(AHEAD, 4 * bench.workers)
+    near = tuple(islice(startable(state), ahead))
+    may = tuple(s for s in near if not waits(state, s))
+    if not may or (len(near) == 1 and not state.under_way):
+        return may
+    steps, tasks = _tasks(state, bench, ahead)
     busy = tuple(
         Busy(max(0.0, round(u.finishes - state.now, 9)), (WORKER, *u.holds))
         for u in state.under_way
@@ -88,13 +93,14 @@ def to_start(state: State, bench: Bench) -> tuple[TaskStep, ...]:
     return tuple(chosen[:free])
 
 
-def ready(state: State) -> tuple[TaskStep, ...]:
-    """Return the pending steps whose dependencies are met and that wait for nobody's approval."""
+def startable(state: State) -> Iterator[TaskStep]:
+    """Yield the pending steps whose dependencies are met and that wait for nobody's approval."""
     if state.task_plan is None:
-        return ()
+        return
     held = {p.call_id for p in state.held}
-    found = graph.ready(state.task_plan, state.results)
-    return tuple(s for s in found if s.step_id not in held) if held else found
+    for step in graph.starting(state.task_plan, state.results):
+        if step.step_id not in held:
+            yield step
 
 
 def waits(state: State, step: TaskStep) -> bool:
@@ -116,26 +122,37 @@ def lacking(holds: Iterable[str], held: Iterable[str], there: Mapping[str, int])
     return None
 
 
-def _tasks(state: State, bench: Bench) -> tuple[list[TaskStep], tuple[Task, ...]]:
-    """Return the pending steps that may still run, and each as a task."""
-    plan, steps, tasks = state.task_plan, list[TaskStep](), list[Task]()
-    assert plan is not None
+def _tasks(state: State, bench: Bench, ahead: int) -> tuple[list[TaskStep], tuple[Task, ...]]:
+    """Return the next pending steps that may still run, in plan order, and each as a task."""
+    steps, tasks = _coming(state, ahead), list[Task]()
     ends = {u.step_id: max(0.0, round(u.finishes - state.now, 9)) for u in state.under_way}
-    over = {s.step_id for s in plan.steps if s.status is StepStatus.COMPLETED} | set(state.results)
-    place: dict[str, int] = {}
-    for step in plan.steps:  # plan order is topological
-        if step.status is not StepStatus.PENDING:
-            continue
-        if any(d not in over and d not in ends and d not in place for d in step.dependencies):
-            continue  # it can no longer run
+    place = {s.step_id: i for i, s in enumerate(steps)}
+    for step in steps:
         begun = expected(state, bench, step)
         waiting = max(0.0, round(state.not_before.get(step.step_id, 0.0) - state.now, 9))
         release = max([waiting, *(ends[d] for d in step.dependencies if d in ends)])
         after = tuple(place[d] for d in step.dependencies if d in place)
-        place[step.step_id] = len(steps)
-        steps.append(step)
         tasks.append(Task(begun.seconds, (WORKER, *begun.holds), after, release))
     return steps, tuple(tasks)
+
+
+def _coming(state: State, ahead: int) -> list[TaskStep]:
+    """Return up to so many pending steps: those that may start, then those that wait for them."""
+    plan = state.task_plan
+    assert plan is not None
+    shape, standing = plan.listed.shape, plan.listed.standing
+    chosen = [s.step_index for s in islice(graph.starting(plan, state.results), ahead)]
+    running = [shape.place[u.step_id] for u in state.under_way if u.step_id in shape.place]
+    missing: dict[int, int] = {}
+    over = deque([*running, *chosen])
+    while over and len(chosen) < ahead:
+        for k in shape.dependents[over.popleft()]:
+            missing[k] = missing.get(k, standing.missing[k]) - 1
+            known = all(d in state.results for d in shape.outside.get(k, ()))
+            if not missing[k] and known and plan.steps[k].status is StepStatus.PENDING:
+                over.append(k)
+                chosen.append(k)
+    return [plan.steps[k] for k in sorted(chosen)]  # plan order is topological
 
 
 def expected(state: State, bench: Bench, step: TaskStep) -> Begun:
@@ -248,7 +265,7 @@ class _Search:
         """Place a task in the earliest gap that fits it."""
         task = self.tasks[i]
         earliest = max([task.release, *(at[k] + self.tasks[k].seconds for k in task.after)])
-        ends = sorted(end for _, end, _ in self.taken if end > earliest + EPSILON)
+        ends = sorted({end for _, end, _ in self.taken if end > earliest + EPSILON})
         start = next(t for t in (earliest, *ends) if self._fits(i, t))
         at[i] = start
         self.taken.append((start, start + task.seconds, self.needs[i]))

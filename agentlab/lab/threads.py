@@ -122,9 +122,9 @@ class ThreadedExecutor:
             return after
         if len(after.under_way) == len(state.under_way):
             return state if after.loop is state.loop else after
-        under_way = after.under_way[-1].replace(visit=state.visit)
+        under_way = after.under_way[-1].put(visit=state.visit)
         self._launch(bench, under_way)
-        return after.replace(under_way=after.under_way.set(-1, under_way))
+        return after.put(under_way=after.under_way.set(-1, under_way))
 
     def wait(self, state: State, bench: Bench) -> State:
         """Wait until a step finishes or runs into its deadline, and settle it."""

@@ -11,7 +11,7 @@ import copy
 from asyncio import CancelledError
 from typing import Any
 
-from agentlab.base.values import Json, digest, is_json, merge_patch
+from agentlab.base.values import At, Json, More, digest, is_json, merge_patch, validated
 from agentlab.environments.base import Begun, Call, Environment, Outcome
 from agentlab.errors import ReplayError, ToolFailure, suggest
 from agentlab.lab.approval import lets_through
@@ -79,7 +79,7 @@ class ToolDoor:
             pair = f"{tool}:{key}"
             occurrence = state.occurrences.get(pair, 0)
             fault = fault_for(state, tool, arguments, key, self.within + address.step_id)
-            changes["occurrences"] = state.occurrences.set(pair, occurrence + 1)
+            changes["occurrences"] = At(pair, occurrence + 1)
             made = self.tools[tool]
             begun: Begun | ToolError = Begun(made.seconds, made.holds)
             if self.environment is not None and made.service == "environment":
@@ -94,7 +94,7 @@ class ToolDoor:
             finishes=state.now + seconds, holds=holds, fault=None if error else fault,
             occurrence=occurrence, refused=None if error is None else error.to_json(),
         )  # fmt: skip
-        return state.replace(**changes), under_way
+        return state.put(**changes), under_way
 
     def _refusal(
         self, state: State, address: Address, name: str, arguments: Json
@@ -196,19 +196,20 @@ class ToolDoor:
             error=outcome.error, committed=committed, faulted=delivered is not None,
             step_id=under_way.step_id, started=under_way.started, finished=state.now,
         )  # fmt: skip
-        changes: dict[str, Any] = {"calls": state.calls.append(record)}
+        changes: dict[str, Any] = {"calls": More((record,))}
         if outcome.world is not state.world:
-            changes["world"] = outcome.world
+            changes["world"] = validated(State, "world", outcome.world)
         if outcome.learned:
-            changes["belief"] = merge_patch(state.belief, outcome.learned)
+            known = merge_patch(state.belief, outcome.learned)
+            changes["belief"] = validated(State, "belief", known)
         if outcome.error is not None:
             changes["failures"] = _counted(state, under_way, outcome.error, bool(outcome.learned))
         if delivered is not None:
-            changes["delivered"] = state.delivered.append(delivered)
+            changes["delivered"] = More((delivered,))
             standing: Fault | None = stand(state, under_way.tool, delivered.fault)
             if standing is not None:
-                changes["standing"] = state.standing.set(under_way.tool, standing)
-        return state.replace(**changes)
+                changes["standing"] = At(under_way.tool, standing)
+        return state.put(**changes)
 
     def call(
         self, state: State, address: Address, tool: str, arguments: dict[str, Any]
@@ -223,13 +224,13 @@ def _counted(state: State, under_way: UnderWay, error: ToolError, explained: boo
     for i, f in enumerate(state.failures):
         if (f.tool, f.arguments, f.code) == (under_way.tool, key, error.code):
             permanent = f.permanent or error.permanent
-            more = f.replace(count=f.count + 1, permanent=permanent, explained=explained)
-            return state.failures.set(i, more)
+            more = f.put(count=f.count + 1, permanent=permanent, explained=explained)
+            return At(i, more)
     failure = Failure(
         tool=under_way.tool, arguments=key, code=error.code, permanent=error.permanent,
         explained=explained,
     )  # fmt: skip
-    return state.failures.append(failure)
+    return More((failure,))
 
 
 def fault_row(delivered: DeliveredFault) -> dict[str, Json]:

@@ -11,8 +11,8 @@ from agentlab.state.state import State
 
 def counts(state: State) -> dict[StepStatus, int]:
     """Return how many steps of the plan have each status."""
-    steps = state.task_plan.steps if state.task_plan is not None else ()
-    return {status: sum(s.status is status for s in steps) for status in StepStatus}
+    plan = state.task_plan
+    return {status: plan.count(status) if plan is not None else 0 for status in StepStatus}
 
 
 class RuleReflector:

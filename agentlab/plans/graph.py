@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 
-from agentlab.plans.task_plan import StepStatus, TaskPlan, TaskStep
+from agentlab.plans.task_plan import SETTLED, StepStatus, TaskPlan, TaskStep
+
+
+def starting(plan: TaskPlan, completed: Collection[str] = ()) -> Iterator[TaskStep]:
+    """Yield the steps of ``ready``, looking no further than is asked for."""
+    outside = plan.listed.shape.outside
+    for place in plan.listed.standing.startable:
+        if all(d in completed for d in outside.get(place, ())):
+            yield plan.steps[place]
 
 
 def ready(plan: TaskPlan, completed: Collection[str] = ()) -> tuple[TaskStep, ...]:
@@ -15,37 +23,34 @@ def ready(plan: TaskPlan, completed: Collection[str] = ()) -> tuple[TaskStep, ..
     ----------
     plan : TaskPlan
     completed : collection of str
-        Ids completed in earlier plans, which count as well.
+        Ids completed in earlier plans, which count as well. Of the plan's own steps their status
+        counts.
     """
-    done = {s.step_id for s in plan.steps if s.status is StepStatus.COMPLETED}
-    return tuple(
-        s
-        for s in plan.steps
-        if s.status is StepStatus.PENDING
-        and all(d in done or d in completed for d in s.dependencies)
-    )
+    return tuple(starting(plan, completed))
 
 
 def unmet(plan: TaskPlan, step: TaskStep, completed: Collection[str] = ()) -> tuple[str, ...]:
     """Return the dependencies of a step that can no longer complete, each with its status."""
-    status = {s.step_id: s.status for s in plan.steps}
-    open_ = {StepStatus.PENDING, StepStatus.RUNNING, StepStatus.COMPLETED}
-    return tuple(
-        f"{d} ({status.get(d, 'never ran')})"
-        for d in step.dependencies
-        if status.get(d) not in open_ and d not in completed
-    )
+    place, found = plan.listed.shape.place, []
+    for name in step.dependencies:
+        own = plan.steps[place[name]].status if name in place else None
+        if own in SETTLED and own is not StepStatus.COMPLETED:
+            found.append(f"{name} ({own})")
+        elif own is None and name not in completed:
+            found.append(f"{name} (never ran)")
+    return tuple(found)
+
+
+def never_starting(plan: TaskPlan, completed: Collection[str] = ()) -> Iterator[TaskStep]:
+    """Yield the pending steps with a dependency that can no longer complete."""
+    for place in plan.listed.standing.lost:
+        if unmet(plan, plan.steps[place], completed):
+            yield plan.steps[place]
 
 
 def levels(plan: TaskPlan) -> tuple[tuple[str, ...], ...]:
     """Return the step ids by level: a step's level is the longest way to it, from 0."""
-    depth: dict[str, int] = {}
-    for step in plan.steps:  # plan order is topological
-        depth[step.step_id] = max(
-            (depth[d] + 1 for d in step.dependencies if d in depth), default=0
-        )
-    count = max(depth.values(), default=-1) + 1
-    return tuple(tuple(i for i, d in depth.items() if d == level) for level in range(count))
+    return tuple(tuple(plan.steps[i].step_id for i in p) for p in plan.listed.shape.phases)
 
 
 def edges(plan: TaskPlan) -> list[tuple[str, str]]:
@@ -74,12 +79,20 @@ def critical_path(
     seconds : callable
         Duration of a step; default 1 each.
     """
-    best: dict[str, tuple[float, tuple[str, ...]]] = {}
+    best: dict[str, tuple[float, str | None]] = {}  # length of the longest way, and whence it comes
     for step in plan.steps:
-        before = max((best[d] for d in step.dependencies if d in best), default=(0.0, ()))
-        best[step.step_id] = (before[0] + seconds(step), (*before[1], step.step_id))
-    length, path = max(best.values(), key=lambda item: item[0], default=(0.0, ()))
-    return path, length
+        before = max(
+            ((best[d][0], d) for d in step.dependencies if d in best),
+            key=lambda item: item[0], default=(0.0, None),
+        )  # fmt: skip
+        best[step.step_id] = (before[0] + seconds(step), before[1])
+    length, at = max(((way, i) for i, (way, _) in best.items()), key=lambda item: item[0],
+                     default=(0.0, None))  # fmt: skip
+    path: list[str] = []
+    while at is not None:
+        path.append(at)
+        at = best[at][1]
+    return tuple(reversed(path)), length
 
 
 @dataclass(frozen=True, slots=True)

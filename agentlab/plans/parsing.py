@@ -7,6 +7,7 @@ naming the step and the field.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
@@ -97,13 +98,13 @@ def parse_plan(
             return ids[index] if index < len(ids) else str(step)
         return by_name.get(str(step), str(step))
 
-    given = [r.step_id for r in parsed.steps if r.step_id]
-    twice = sorted({i for i in given if given.count(i) > 1})
+    given = Counter(r.step_id for r in parsed.steps if r.step_id)
+    twice = sorted(i for i, times in given.items() if times > 1)
     violations = [f"step id {i!r} occurs more than once" for i in twice]
-    steps = []
+    steps, named = [], {*ids, *under_way}
     for index, item in enumerate(parsed.steps):
         try:
-            step = _parsed_step(index, item, ids, under_way, name)
+            step = _parsed_step(index, item, ids, named, name)
             violations += [f"step {step.step_id!r}: {text}" for text in check(step)]
             steps.append(step)
         except ReferenceError_ as e:
@@ -127,11 +128,11 @@ def parse_plan(
 
 
 def _parsed_step(
-    index: int, item: StepReply, ids: Sequence[str], under_way: Collection[str],
+    index: int, item: StepReply, ids: Sequence[str], named: Collection[str],
     name: Callable[[Any], str],
 ) -> TaskStep:  # fmt: skip
     parameters = rename(item.parameters, name)
-    used = [r.step for r in references(parameters) if r.step in ids or r.step in under_way]
+    used = [r.step for r in references(parameters) if r.step in named]
     dependencies = tuple(dict.fromkeys([name(d) for d in item.dependencies] + used))
     made = {"step_id": ids[index], "parameters": parameters, "dependencies": dependencies}
     given = {name: getattr(item, name) for name in StepReply.model_fields}

@@ -7,15 +7,17 @@ cannot be edited.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
+from heapq import heapify, heappop, heappush
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field, ValidationError
+from pydantic import Field, PlainSerializer, PlainValidator, TypeAdapter, ValidationError
 
-from agentlab.base.values import Document, Json, Value, digest, explain
+from agentlab.base.values import Document, Json, Value, digest, explain, thaw
 from agentlab.errors import PlanEditError, PlanParseError, ReferenceError_, UnknownNameError
 from agentlab.plans.references import STEP_ID, references, rename
+from agentlab.plans.steps import Steps
 
 
 class ActionType(StrEnum):
@@ -96,8 +98,15 @@ class TaskStep(Value):
         return self.target_resource or self.action_type
 
 
-def _numbered(steps: Iterable[TaskStep]) -> tuple[TaskStep, ...]:
-    return tuple(s if s.step_index == i else s.replace(step_index=i) for i, s in enumerate(steps))
+def _numbered(steps: Iterable[TaskStep]) -> Steps[TaskStep]:
+    return Steps(s if s.step_index == i else s.put(step_index=i) for i, s in enumerate(steps))
+
+
+_STEPS = TypeAdapter(tuple[TaskStep, ...])
+
+
+def _validated(steps: Any) -> Steps[TaskStep]:
+    return _numbered(_STEPS.validate_python(tuple(steps) if isinstance(steps, Steps) else steps))
 
 
 class TaskPlan(Value):
@@ -108,7 +117,11 @@ class TaskPlan(Value):
     intent_analysis: str = ""
     summary: str = ""
     complexity: int = Field(default=1, ge=1, le=10)
-    steps: Annotated[tuple[TaskStep, ...], AfterValidator(_numbered)] = ()
+    steps: Annotated[
+        Sequence[TaskStep],
+        PlainValidator(_validated, json_schema_input_type=tuple[TaskStep, ...]),
+        PlainSerializer(lambda steps: thaw(tuple(steps))),
+    ] = Field(default=(), validate_default=True)
     status: PlanStatus = PlanStatus.CREATED
     replan_count: int = Field(default=0, ge=0)
     answer: str | None = None
@@ -116,6 +129,9 @@ class TaskPlan(Value):
 
     def __len__(self) -> int:
         return len(self.steps)
+
+    def __contains__(self, step_id: object) -> bool:
+        return step_id in self.listed.shape.place
 
     def step(self, step_id: str | int) -> TaskStep:
         """Return a step by id or index.
@@ -125,30 +141,49 @@ class TaskPlan(Value):
         UnknownNameError
             There is none.
         """
-        for step in self.steps:
-            if step_id == step.step_id or step_id == step.step_index:
-                return step
-        raise UnknownNameError("step", str(step_id), [s.step_id for s in self.steps])
+        place = self.listed.shape.place.get(step_id) if isinstance(step_id, str) else step_id
+        if place is None or not 0 <= place < len(self.steps):
+            raise UnknownNameError("step", str(step_id), [s.step_id for s in self.steps])
+        return self.steps[place]
+
+    @property
+    def listed(self) -> Steps[TaskStep]:
+        """The steps, with what is known of where they stand."""
+        assert isinstance(self.steps, Steps)
+        return self.steps
 
     @property
     def remaining(self) -> tuple[TaskStep, ...]:
         """The steps that are not settled."""
-        return tuple(s for s in self.steps if s.status not in SETTLED)
+        return tuple(self.steps[i] for i in self.listed.standing.unsettled)
+
+    @property
+    def over(self) -> bool:
+        """True when every step is settled."""
+        return not self.listed.standing.unsettled
 
     @property
     def current_index(self) -> int:
         """Index of the first step that is not settled; the plan's length when all are."""
-        return next((s.step_index for s in self.steps if s.status not in SETTLED), len(self.steps))
+        return next(iter(self.listed.standing.unsettled), len(self.steps))
+
+    def count(self, *statuses: StepStatus) -> int:
+        """Return how many steps have one of these statuses."""
+        known = self.listed.standing.count
+        return sum(known.get(status, 0) for status in statuses)
 
     def with_step(self, step_id: str, **changes: Any) -> TaskPlan:
-        """Return the plan with fields of one step changed, whatever its status (for the loop)."""
+        """Return the plan with fields of one step changed, whatever its status."""
         step = self.step(step_id)
-        index, changed = step.step_index, step.replace(**changes)
-        return self._with({"steps": (*self.steps[:index], changed, *self.steps[index + 1 :])})
+        return self.put_step(step_id, step.replace(**changes))
+
+    def put_step(self, step_id: str, changed: TaskStep) -> TaskPlan:
+        """Return the plan with a step of our own making in the place of one (see ``put``)."""
+        return self.put(steps=self.listed.put(self.listed.shape.place[step_id], changed))
 
     def with_steps(self, steps: Iterable[TaskStep]) -> TaskPlan:
         """Return the plan with these steps; indices are numbered anew where they are off."""
-        return self._with({"steps": _numbered(steps)})
+        return self.put(steps=_numbered(steps))
 
     def without(self, step_id: str, *, cascade: bool = False) -> TaskPlan:
         """Return the plan without a step.
@@ -267,35 +302,48 @@ def ordered(steps: Sequence[TaskStep], known: Collection[str] = ()) -> tuple[Tas
     PlanParseError
         Lists every violation: id no slug or twice, dangling dependency or reference, cycle.
     """
-    violations = []
-    ids = [s.step_id for s in steps]
-    position = {i: n for n, i in enumerate(ids)}
-    for step in steps:
-        if not STEP_ID.fullmatch(step.step_id):
-            violations.append(f"step id {step.step_id!r} is no slug ([A-Za-z_][A-Za-z0-9_-]*)")
-        if ids.count(step.step_id) > 1:
-            violations.append(f"step id {step.step_id!r} occurs more than once")
-        for other in step.dependencies:
-            if other not in position and other not in known:
-                violations.append(f"step {step.step_id!r}: depends on unknown step {other!r}")
-        try:
-            for reference in references(step.parameters):
-                if reference.step not in position and reference.step not in known:
-                    violations.append(f"step {step.step_id!r}: {reference} names no known step")
-        except ReferenceError_ as e:
-            violations.append(f"step {step.step_id!r}: {e}")
+    position = {s.step_id: n for n, s in enumerate(steps)}
+    violations = [text for n, s in enumerate(steps) for text in _violations(s, n, position, known)]
     if violations:
         raise PlanParseError(violations)
-    waiting = {s.step_id: {d for d in s.dependencies if d in position} for s in steps}
+    waits = [len({d for d in s.dependencies if d in position}) for s in steps]
+    dependents: list[list[int]] = [[] for _ in steps]
+    for n, step in enumerate(steps):
+        for d in {d for d in step.dependencies if d in position}:
+            dependents[position[d]].append(n)
+    ready = [n for n, count in enumerate(waits) if not count]
+    heapify(ready)
     order: list[TaskStep] = []
-    while waiting:
-        ready = next((i for i in ids if i in waiting and not waiting[i]), None)
-        if ready is None:
-            raise PlanParseError([f"cyclic dependency among {', '.join(sorted(waiting))}"])
-        del waiting[ready]
-        for others in waiting.values():
-            others.discard(ready)
-        step = steps[position[ready]]
-        index = len(order)
-        order.append(step if step.step_index == index else step.replace(step_index=index))
+    while ready:
+        place, index = heappop(ready), len(order)
+        step = steps[place]
+        order.append(step if step.step_index == index else step.put(step_index=index))
+        for n in dependents[place]:
+            waits[n] -= 1
+            if not waits[n]:
+                heappush(ready, n)
+    if len(order) < len(steps):
+        left = sorted(s.step_id for s, count in zip(steps, waits, strict=True) if count)
+        raise PlanParseError([f"cyclic dependency among {', '.join(left)}"])
     return tuple(order)
+
+
+def _violations(
+    step: TaskStep, at: int, position: Mapping[str, int], known: Collection[str]
+) -> list[str]:
+    """Return what is wrong with a step at this place; of two of an id, the last has a position."""
+    found = []
+    if not STEP_ID.fullmatch(step.step_id):
+        found.append(f"step id {step.step_id!r} is no slug ([A-Za-z_][A-Za-z0-9_-]*)")
+    if position[step.step_id] != at:
+        found.append(f"step id {step.step_id!r} occurs more than once")
+    for other in step.dependencies:
+        if other not in position and other not in known:
+            found.append(f"step {step.step_id!r}: depends on unknown step {other!r}")
+    try:
+        for reference in references(step.parameters):
+            if reference.step not in position and reference.step not in known:
+                found.append(f"step {step.step_id!r}: {reference} names no known step")
+    except ReferenceError_ as e:
+        found.append(f"step {step.step_id!r}: {e}")
+    return found

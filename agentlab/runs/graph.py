@@ -59,7 +59,7 @@ class Node:
                 raise TypeError(f"node {self.name!r} must return a State, got {after!r}")
             if after.notes is not state.notes:
                 _check_notes(self.name, state, after)
-            after = after.replace(visit=state.visit + 1)
+            after = after.put(visit=state.visit + 1)
             _mark_events(state, after, lab)
             span.output = {"next_action": after.next_action}
             span.sim_end = after.now

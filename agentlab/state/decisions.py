@@ -112,11 +112,10 @@ class ReplanDecision(Value):
                     f"step {index} ({steps[index].step_id}) is completed and cannot be cancelled"
                 )
         if self.action is ReplanAction.RETRY:
-            again = next((s for s in steps if s.step_id == self.step_id), None)
-            if again is None:
+            if plan is None or self.step_id not in plan:
                 known = ", ".join(s.step_id for s in steps) or "none"
                 raise PlanEditError(f"expected a step to RETRY of {known}, got {self.step_id!r}")
-            if again.status is StepStatus.RUNNING:
+            if plan.step(str(self.step_id)).status is StepStatus.RUNNING:
                 raise PlanEditError(f"step {self.step_id!r} is under way and cannot be retried")
         return self
 

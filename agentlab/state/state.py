@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import Field, model_validator
 from pydantic.alias_generators import to_camel
-from pyrsistent import pmap, pvector
 
+from agentlab.base.persistent import pmap, pvector
 from agentlab.base.values import Document, Json, Map, Value, map_of, vector_of
 from agentlab.environments.fault_plan import FaultKind, FaultPlan, Persistence, Visibility
 from agentlab.errors import suggest
@@ -298,7 +298,7 @@ class State(Value):
         fresh = tuple(self.events[self.events_decided :])
         if not any(e.type is ChangeType.TASK_INTERRUPTED for e in fresh):
             return fresh
-        here = {s.step_id for s in self.task_plan.steps} if self.task_plan is not None else set()
+        here = self.task_plan.listed.shape.place if self.task_plan is not None else {}
         return tuple(
             e
             for e in fresh
@@ -316,7 +316,8 @@ class State(Value):
     @property
     def done(self) -> bool:
         """True when every step of the plan is settled well (see ``settled_well``)."""
-        return self.task_plan is not None and all(map(self.settled_well, self.task_plan.steps))
+        plan = self.task_plan
+        return plan is not None and plan.over and all(map(self.settled_well, plan.steps))
 
     @property
     def ended(self) -> Outcome:

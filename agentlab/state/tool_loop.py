@@ -9,8 +9,8 @@ from __future__ import annotations
 from enum import StrEnum
 
 from pydantic import Field
-from pyrsistent import pmap
 
+from agentlab.base.persistent import pmap
 from agentlab.base.values import Document, Json, Value, map_of
 
 

@@ -26,7 +26,7 @@ def versions() -> dict[str, str]:
     from importlib.metadata import PackageNotFoundError, version
 
     found = {"python": sys.version.split()[0]}
-    for name in ("agentlab-sandbox", "pydantic", "pyrsistent", "jsonschema-rs", "jmespath"):
+    for name in ("agentlab-sandbox", "pydantic", "jsonschema-rs", "jmespath"):
         try:
             found[name] = version(name)
         except PackageNotFoundError:

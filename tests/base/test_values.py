@@ -10,9 +10,9 @@ import pytest
 from hypothesis import example, given, settings, strategies as st
 from pydantic import BaseModel, ValidationError
 from pydantic.alias_generators import to_camel
-from pyrsistent import pmap, pvector
 
 import agentlab as al
+from agentlab.base.persistent import pmap, pvector
 from agentlab.base.values import (
     Value,
     canonical,

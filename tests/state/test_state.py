@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from pydantic import ValidationError
 from pydantic.alias_generators import to_camel
-from pyrsistent import PVector, pmap, pvector
 
+from agentlab.base.persistent import PersistentVector, pmap, pvector
 from agentlab.environments.chain import generate
 from agentlab.environments.fault_plan import FaultKind, FaultPlan, Persistence
 from agentlab.lab.lab import Lab
@@ -171,8 +171,8 @@ def same_after_json(state: State) -> None:
         assert again.digest == state.digest
         assert again.to_json() == plain
         for name in State.model_fields:  # an equal list is no vector
-            assert isinstance(getattr(again, name), PVector) == isinstance(
-                getattr(state, name), PVector
+            assert isinstance(getattr(again, name), PersistentVector) == isinstance(
+                getattr(state, name), PersistentVector
             )
 
 

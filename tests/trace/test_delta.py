@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import example, given, settings, strategies as st
 from pydantic import Field
-from pyrsistent import pmap, pvector
 
+from agentlab.base.persistent import pmap, pvector
 from agentlab.base.values import Value, Vector, canonical, merge_patch
 from agentlab.environments.fault_plan import FaultKind, FaultPlan, Outage, TargetedFault
 from agentlab.errors import PlanEditError

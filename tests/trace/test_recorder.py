@@ -9,8 +9,8 @@ import time
 
 import pytest
 from hypothesis import given, settings, strategies as st
-from pyrsistent import pvector
 
+from agentlab.base.persistent import pvector
 from agentlab.tools.calls import ToolError
 from agentlab.trace.recorder import Recorder
 from agentlab.trace.span import COLUMNS, KINDS, Span

@@ -170,8 +170,12 @@ def informed(trigger: Trigger, state: State, kit: Kit) -> ReplanDecision | None:
         fault = struck.fault  # an outage may last: trying again at once could go on without end
         passing = fault.persistence is Persistence.TRANSIENT and fault.source != "outage"
         plan = state.task_plan
-        failed = plan is not None and any(
-            s.step_id == trigger.step_id and s.status is StepStatus.FAILED for s in plan.steps
+        step_id = trigger.step_id
+        failed = (
+            plan is not None
+            and step_id is not None
+            and step_id in plan
+            and plan.step(step_id).status is StepStatus.FAILED
         )
         if passing and failed and not struck.committed:
             return ReplanDecision(

@@ -14,9 +14,10 @@ BROKEN = frozenset({StepStatus.FAILED, StepStatus.INTERRUPTED})
 
 
 def _step(state: State, step_id: str | None) -> TaskStep | None:
-    if step_id is None or state.task_plan is None:
+    plan = state.task_plan
+    if step_id is None or plan is None or step_id not in plan:
         return None
-    return next((s for s in state.task_plan.steps if s.step_id == step_id), None)
+    return plan.step(step_id)
 
 
 def never(point: TriggerPoint, state: State, step_id: str | None) -> str | None:
@@ -36,10 +37,10 @@ def total_failure(point: TriggerPoint, state: State, step_id: str | None) -> str
     """Ask at the end of a plan of which nothing completed and something failed."""
     if point is not TriggerPoint.PLAN_END or state.task_plan is None:
         return None
-    statuses = [s.status for s in state.task_plan.steps]
-    if StepStatus.COMPLETED in statuses or not BROKEN & set(statuses):
+    plan = state.task_plan
+    if plan.count(StepStatus.COMPLETED) or not plan.count(*BROKEN):
         return None
-    return f"none of {len(statuses)} steps completed"
+    return f"none of {len(plan)} steps completed"
 
 
 def every(n: int) -> TriggerRule:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 PACKAGES = (
-    "dspy", "pydantic", "pandas", "numpy", "scipy", "matplotlib", "joblib", "pyrsistent",
+    "dspy", "pydantic", "pandas", "numpy", "scipy", "matplotlib", "joblib",
     "jsonschema-rs", "jmespath", "typer", "rich",
 )  # fmt: skip
 EXTRAS = {"notebook": "jupyterlab", "agentdojo": "agentdojo", "mcp": "mcp"}

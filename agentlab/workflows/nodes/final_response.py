@@ -52,7 +52,7 @@ def _closed(state: State, lab: Bench) -> State:
     if plan is None:
         return state
     if plan.status not in (PlanStatus.COMPLETED, PlanStatus.FAILED, PlanStatus.ABORTED):
-        whole = all(s.status in (StepStatus.COMPLETED, StepStatus.SKIPPED) for s in plan.steps)
+        whole = plan.count(StepStatus.COMPLETED, StepStatus.SKIPPED) == len(plan)
         unfinished = PlanStatus.FAILED if state.stopped_by is None else PlanStatus.ABORTED
         plan = plan.replace(status=PlanStatus.COMPLETED if whole else unfinished)
     return state.replace(task_plan=plan)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from agentlab.base.values import More, validated
 from agentlab.lab.bench import Bench, StepOutcome
 from agentlab.lab.executor import settle
 from agentlab.lab.hearing import heard
-from agentlab.lab.scheduling import ready, to_start
-from agentlab.plans.task_plan import PlanStatus, StepStatus, TaskPlan
+from agentlab.lab.scheduling import startable, to_start
+from agentlab.plans import graph
+from agentlab.plans.task_plan import SETTLED, PlanStatus, StepStatus, TaskPlan
 from agentlab.runs.graph import node
 from agentlab.state.decisions import TriggerPoint
 from agentlab.state.state import EXECUTE_NEXT_TASK, REFLECT, WAIT_FOR_REVIEW, State, TaskResult
-from agentlab.workflows.nodes.watching import broken, never_starting, watched
+from agentlab.workflows.nodes.watching import broken, watched
 
 
 @node(listens=True)
@@ -23,8 +25,8 @@ def plan_execution(state: State, lab: Bench) -> State:
     a trigger, or a spent budget leads to reflection. What was published is looked at first.
     """
     plan = state.task_plan
-    if plan is None or (not plan.remaining and not state.under_way):
-        return state.replace(next_action=REFLECT, trigger=None)
+    if plan is None or (plan.over and not state.under_way):
+        return state.put(next_action=REFLECT, trigger=None)
     before, known = len(state.task_results), len(state.events)
     state = heard(state, lab)
     if lab.strategy.watches and len(state.events) > known:
@@ -46,14 +48,16 @@ def plan_execution(state: State, lab: Bench) -> State:
 
 def may_start(state: State) -> bool:
     """Say whether a step is ready."""
-    return bool(ready(state))
+    return next(startable(state), None) is not None
 
 
 def waits_for_people(state: State, lab: Bench) -> bool:
     """Say whether nothing is under way or may start, and somebody's answer is waited for."""
     if not state.held or state.under_way or may_start(state):
         return False
-    return not any(s.skippable or not lab.strategy.watches for s in never_starting(state))
+    assert state.task_plan is not None
+    lost = graph.never_starting(state.task_plan, state.results)
+    return not any(s.skippable or not lab.strategy.watches for s in lost)
 
 
 def submitted(state: State, lab: Bench) -> tuple[State, str | None]:
@@ -78,20 +82,22 @@ def submitted(state: State, lab: Bench) -> tuple[State, str | None]:
 
 def blocked(state: State, lab: Bench) -> State:
     """Settle the first step that can never start; a strategy that watches keeps it, and is told."""
-    found = never_starting(state)
-    skippable = [s for s in found if s.skippable]
-    if lab.strategy.watches and not skippable:
+    assert state.task_plan is not None
+    found = graph.never_starting(state.task_plan, state.results)
+    if lab.strategy.watches:
+        found = (s for s in found if s.skippable)
+    step = next(found, None)
+    if step is None and lab.strategy.watches:
         return state
-    step = skippable[0] if lab.strategy.watches else found[0]
+    assert step is not None, "a plan without a cycle has a step that starts, or one that never can"
     state, text = broken(state, lab, step)
     if not step.skippable:
         return settle(state, lab, step.step_id, StepOutcome(error=text), ran=False)
     assert state.task_plan is not None
     record = TaskResult(step_id=step.step_id, name=step.name, status=StepStatus.SKIPPED, error=text)
-    return state.replace(
-        task_plan=state.task_plan.with_step(step.step_id, status=StepStatus.SKIPPED, error=text),
-        task_results=state.task_results.append(record),
-    )
+    skipped = step.put(status=StepStatus.SKIPPED, error=text)
+    plan = state.task_plan.put_step(step.step_id, skipped)
+    return state.put(task_plan=plan, task_results=More((record,)))
 
 
 def routed(state: State, lab: Bench, stopped: str | None, before: int) -> State:
@@ -113,18 +119,19 @@ def routed(state: State, lab: Bench, stopped: str | None, before: int) -> State:
         state, trigger = watched(state, lab, before)
     assert state.task_plan is not None
     plan: TaskPlan = state.task_plan
-    settled = sum(s.settled for s in plan.steps)
+    settled = plan.count(*SETTLED)
     lab.emit("on_overall_progress", settled, len(plan.steps), 100.0 * settled / len(plan.steps))
     changes: dict[str, object] = {"current_task_index": plan.current_index, "trigger": None}
     if stopped is not None and not state.under_way:
         changes |= {"stopped_by": stopped, "next_action": REFLECT}
     elif trigger is not None:
+        trigger = validated(State, "trigger", trigger)  # a strategy may be anybody's
         changes |= {"trigger": trigger, "next_action": REFLECT}
-    elif plan.remaining or state.under_way:
+    elif state.under_way or not plan.over:
         changes |= {"next_action": EXECUTE_NEXT_TASK}
     else:
-        whole = all(s.status is not StepStatus.FAILED for s in plan.steps)
+        whole = not plan.count(StepStatus.FAILED)
         whole = state.done if lab.strategy.watches else whole
         status = PlanStatus.COMPLETED if whole else PlanStatus.FAILED
-        changes |= {"task_plan": plan.replace(status=status), "next_action": REFLECT}
-    return state.replace(**changes)
+        changes |= {"task_plan": plan.put(status=status), "next_action": REFLECT}
+    return state.put(**changes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from agentlab.base.values import merge_patch
+from agentlab.base.values import At, Gone, merge_patch
 from agentlab.lab.bench import Bench
 from agentlab.minds.rules import counts
 from agentlab.minds.strategies.triggers import BROKEN, told
@@ -37,10 +37,10 @@ def reflection(state: State, lab: Bench) -> State:
         with lab.asking(state) as talk:
             decision = decide(state, lab).checked(state.task_plan)
         if fresh:
-            decision = decision.replace(events=fresh)
+            decision = decision.put(events=fresh)
         if decision.action is ReplanAction.CONTINUE and _stuck(state):
             text = f"{decision.reasoning}; but nothing runs and nothing can start"
-            decision = decision.replace(action=ReplanAction.ABORT, reasoning=text)
+            decision = decision.put(action=ReplanAction.ABORT, reasoning=text)
         state = talk.charged(state)
         if lab.strategy.watches:
             told = f"{decision.action}: {decision.reasoning}"
@@ -90,7 +90,7 @@ def decide(state: State, lab: Bench) -> ReplanDecision:
 def _stuck(state: State) -> bool:
     """Say whether steps remain that can never start, as those who watch were told."""
     stalled = state.trigger is not None and state.trigger.point is TriggerPoint.STALL
-    return stalled and state.task_plan is not None and bool(state.task_plan.remaining)
+    return stalled and state.task_plan is not None and not state.task_plan.over
 
 
 def _asked(state: State) -> dict[str, Any] | None:
@@ -109,44 +109,40 @@ def carry_out(state: State, lab: Bench, decision: ReplanDecision) -> State:
     """Write what a decision means into the state: the next action, and what it takes."""
     plan = state.task_plan
     if decision.correction:
-        state = state.replace(belief=merge_patch(state.belief, decision.correction))
+        state = state.put(belief=merge_patch(state.belief, decision.correction))
     if decision.action is ReplanAction.RETRY and decision.step_id is not None and plan is not None:
-        again = plan.with_step(
-            decision.step_id,
-            status=StepStatus.PENDING,
-            result=None,
-            error=None,
-            interruption_context=None,
-        ).replace(status=PlanStatus.EXECUTING)
-        waits = state.not_before.set(decision.step_id, state.now + decision.wait)
-        return state.replace(
+        afresh = plan.step(decision.step_id).put(
+            status=StepStatus.PENDING, result=None, error=None, interruption_context=None
+        )
+        again = plan.put_step(decision.step_id, afresh).put(status=PlanStatus.EXECUTING)
+        return state.put(
             task_plan=again,
-            not_before=waits,
+            not_before=At(decision.step_id, state.now + decision.wait),
             accepted=tuple(i for i in state.accepted if i != decision.step_id),
-            results=state.results.discard(decision.step_id),
+            results=Gone(decision.step_id),
             current_task_index=again.current_index,
             next_action=EXECUTE_NEXT_TASK,
         )
     if decision.action in REPLANS and plan is not None:
         count = state.replan_count + 1
         lab.emit("on_replan_required", decision.reasoning, count)
-        return state.replace(
-            task_plan=plan.replace(status=PlanStatus.REPLANNING),
+        return state.put(
+            task_plan=plan.put(status=PlanStatus.REPLANNING),
             replan_count=count,
             loop_count=count,
             next_action=REPLAN,
         )
     if decision.action is ReplanAction.ABORT and plan is not None:
-        return state.replace(
-            task_plan=plan.replace(status=PlanStatus.ABORTED),
+        return state.put(
+            task_plan=plan.put(status=PlanStatus.ABORTED),
             stopped_by="abort" if decision.spent in (None, "retries") else decision.spent,
             next_action=FINAL_RESPONSE,
         )
     barred = state.stopped_by is not None
-    more = plan is not None and (plan.remaining or state.under_way) and not barred
+    more = plan is not None and (state.under_way or not plan.over) and not barred
     if lab.strategy.watches and plan is not None and not barred:
         bad = (s.step_id for s in plan.steps if s.status in BROKEN)
-        state = state.replace(accepted=tuple(dict.fromkeys((*state.accepted, *bad))))
+        state = state.put(accepted=tuple(dict.fromkeys((*state.accepted, *bad))))
         if state.done and not more:
-            state = state.replace(task_plan=plan.replace(status=PlanStatus.COMPLETED))
-    return state.replace(next_action=EXECUTE_NEXT_TASK if more else FINAL_RESPONSE)
+            state = state.put(task_plan=plan.put(status=PlanStatus.COMPLETED))
+    return state.put(next_action=EXECUTE_NEXT_TASK if more else FINAL_RESPONSE)

@@ -41,7 +41,7 @@ def execute(state: State, lab: Bench) -> State:
         state, _ = submitted(state, lab)
     if len(state.task_results) > before:  # one was settled at once
         return _ended(routed(state, lab, None, before), lab)
-    return state.replace(next_action=EXECUTE_NEXT_TASK)
+    return state.put(next_action=EXECUTE_NEXT_TASK)
 
 
 @node(listens=True)
@@ -65,9 +65,10 @@ def monitor(state: State, lab: Bench) -> State:
 
 
 def _waited(state: State, lab: Bench, stopped: str | None) -> State:
+    assert state.task_plan is not None
     if state.under_way or (stopped is None and may_start(state)):
         return lab.executor.wait(state, lab)
-    return blocked(state, lab) if stopped is None and state.pending_tasks else state
+    return blocked(state, lab) if stopped is None and not state.task_plan.over else state
 
 
 def _ended(state: State, lab: Bench) -> State:
@@ -75,7 +76,7 @@ def _ended(state: State, lab: Bench) -> State:
     assert state.task_plan is not None
     asks = state.trigger is not None or state.stopped_by is not None
     over = state.next_action == REFLECT and not asks and state.done
-    return state.replace(next_action=FINAL_RESPONSE) if over else state
+    return state.put(next_action=FINAL_RESPONSE) if over else state
 
 
 @node
@@ -92,4 +93,4 @@ def replan(state: State, lab: Bench) -> State:
             "hints": list(decision.new_context_hints),
         },
     )  # fmt: skip
-    return state.replace(next_action=REPLAN)
+    return state.put(next_action=REPLAN)

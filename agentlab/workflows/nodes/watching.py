@@ -10,18 +10,10 @@ from agentlab.lab.bench import Bench
 from agentlab.lab.hearing import published
 from agentlab.minds.strategies.triggers import told
 from agentlab.plans import graph
-from agentlab.plans.task_plan import StepStatus, TaskStep
+from agentlab.plans.task_plan import TaskStep
 from agentlab.state.decisions import Trigger, TriggerPoint
 from agentlab.state.events import ChangeType, ContextChangeEvent, Severity
 from agentlab.state.state import State
-
-
-def never_starting(state: State) -> list[TaskStep]:
-    """Return the pending steps with a dependency that can no longer complete."""
-    plan = state.task_plan
-    assert plan is not None
-    pending = (s for s in plan.steps if s.status is StepStatus.PENDING)
-    return [s for s in pending if graph.unmet(plan, s, state.results)]
 
 
 def broken(state: State, lab: Bench, step: TaskStep) -> tuple[State, str]:
@@ -45,14 +37,16 @@ def _milestones(state: State, lab: Bench, before: int) -> State:
     plan = state.task_plan
     assert plan is not None
     ended = {r.step_id for r in state.task_results[before:]}
-    open_ = {s.step_id for s in plan.steps if not state.settled_well(s)}
-    phases = graph.levels(plan) if ended else ()
-    for number, phase in enumerate(phases, start=1):
-        if ended & set(phase) and not open_ & set(phase):
+    shape, left = plan.listed.shape, plan.listed.standing.left
+    phases = sorted({shape.phase(shape.place[i]) for i in ended if i in shape.place})
+    for phase in (p for p in phases if not left[p]):
+        steps, of = [plan.steps[i] for i in shape.phases[phase]], len(shape.phases)
+        if all(map(state.settled_well, steps)):
+            names = ", ".join(s.step_id for s in steps)
             event = ContextChangeEvent(
                 session_id=state.session_id, type=ChangeType.MILESTONE_REACHED,
-                description=f"phase {number} of {len(phases)} is done: {', '.join(phase)}",
-                payload={"phase": number, "of": len(phases)}, occurred_at=state.now,
+                description=f"phase {phase + 1} of {of} is done: {names}",
+                payload={"phase": phase + 1, "of": of}, occurred_at=state.now,
             )  # fmt: skip
             state = published(state, lab, event)
     return state
@@ -65,9 +59,9 @@ def _stalled(state: State, lab: Bench) -> tuple[State, Trigger | None]:
     """
     plan = state.task_plan
     assert plan is not None
-    if state.done or state.under_way or state.held or graph.ready(plan, state.results):
+    if state.under_way or state.held or any(graph.starting(plan, state.results)) or state.done:
         return state, None
-    stuck = never_starting(state)
+    stuck = list(graph.never_starting(plan, state.results))
     if any(s.skippable for s in stuck):
         return state, None
     for step in stuck:
