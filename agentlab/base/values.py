@@ -201,6 +201,7 @@ class Value(BaseModel):
             if entry:
                 values["_trail"] = trail.then(entry)
         values.pop("_digest", None)
+        values.pop("_lm", None)
         given = self.__pydantic_fields_set__
         _set_given(new, given if given.issuperset(fields) else given | fields.keys())
         _set_extra(new, None)

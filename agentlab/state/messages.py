@@ -11,6 +11,7 @@ from collections.abc import Callable
 from enum import StrEnum
 
 from agentlab.base.values import Document, Json, Value
+from agentlab.lm.outcome import ToolCall as AskedCall
 
 
 class Role(StrEnum):
@@ -56,10 +57,16 @@ class Message(Value):
     @property
     def text(self) -> str:
         """What was said, without what was only thought."""
-        return "".join(p.text for p in self.parts if p.type == "text")
+        return "".join(p.text for p in self.parts if p.type in ("text", "refusal"))
 
     def to_lm(self) -> dict[str, Json]:
-        """Return the message in the form in which a language model is asked."""
+        """Return the message in the form in which a language model is asked: always the same."""
+        cached: dict[str, Json] | None = self.__dict__.get("_lm")
+        if cached is None:  # a conversation is asked with again and again, and shared
+            cached = self.__dict__["_lm"] = self._to_lm()
+        return cached
+
+    def _to_lm(self) -> dict[str, Json]:
         parts: list[Json] = [p.to_json() for p in self.parts]
         if self.role is Role.TOOL:
             result = {"type": "tool_result", "id": self.call_id, "content": parts}
@@ -83,14 +90,15 @@ class Message(Value):
             Number of a call in the message, from 0, to its id.
         """
         given = document.get("parts", ())
-        calls = [p for p in given if p["type"] == "tool_call"]
+        wanted = (p for p in given if p["type"] == "tool_call")
+        calls = [AskedCall(p.get("id", ""), p["name"], p.get("input") or {}) for p in wanted]
         kept = [p for p in given if "text" in p]
         return cls(
             role=document["role"],
             parts=tuple(Part(type=p["type"], text=p["text"]) for p in kept),
             tool_calls=tuple(
-                ToolCall(call_id=call_id(i), name=p["name"], arguments=p.get("input") or {})
-                for i, p in enumerate(calls)
+                ToolCall(call_id=call_id(i), name=c.name, arguments=c.arguments, problem=c.problem)
+                for i, c in enumerate(calls)
             ),
         )
 

@@ -17,8 +17,9 @@ from agentlab.lab.lab import Lab
 from agentlab.lab.named import connected
 from agentlab.lm.model import Model
 from agentlab.lm.recording import Recording
+from agentlab.minds.strategies.triggers import BROKEN
 from agentlab.plans.graph import critical_path
-from agentlab.plans.task_plan import StepStatus, TaskPlan
+from agentlab.plans.task_plan import TaskPlan
 from agentlab.runs.people import waits_for
 from agentlab.runs.run import Run
 from agentlab.study.controls import ceiling, floor
@@ -208,7 +209,7 @@ def _measured(run: Run) -> dict[str, Json]:
     state, verdict = run.state, run.verdict
     plan, tools = state.task_plan, run.lab.tools
     executed = [r for r in state.task_results if r.attempt]
-    failed = sum(r.status is StepStatus.FAILED for r in executed)
+    failed = sum(r.status in BROKEN for r in executed)
     silent = sum(d.fault.visibility is Visibility.SILENT for d in state.delivered)
     return {
         "success": verdict.success,

@@ -209,7 +209,7 @@ def test_a_retry_waits_for_its_time(bench, step, nap):
 def test_a_tool_that_listens_ends_at_its_deadline_and_is_not_listed(bench, step):
     run = bench.run(step("a", "polite"))
     (a,) = run.plan.steps
-    assert (a.status, a.error) == ("failed", "timeout: polite gave no answer in 0.2 s")
+    assert (a.status, a.error) == ("interrupted", "timeout: polite gave no answer in 0.2 s")
     assert run.state.now >= 2 * UNIT
     until(lambda: not ours())
     assert run.abandoned == ()
@@ -221,7 +221,7 @@ def test_a_tool_that_ignores_its_deadline_is_abandoned_and_its_result_never_appl
     run = bench.start(step("a", "stubborn"), nap("b", 5), nap("c", 2, "b"))
     run.run_until(lambda state: bool(state.task_results))
     a = run.plan.step("a")
-    assert (a.status, a.error) == ("failed", "timeout: stubborn gave no answer in 0.2 s")
+    assert (a.status, a.error) == ("interrupted", "timeout: stubborn gave no answer in 0.2 s")
     (left,) = run.abandoned
     assert (left.step_id, left.attempt, left.tool) == ("a", 1, "stubborn")
     assert 2 * UNIT <= left.since <= run.state.now

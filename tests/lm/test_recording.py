@@ -329,7 +329,7 @@ def test_another_process_writes_nothing_and_hands_back_what_it_asked_for(path):
     mine, _ = record(path, "a", mode="replay_or_call")
     before = path.read_bytes()
     other = pickle.loads(pickle.dumps(mine))
-    engine = other.bind("scripted/model", None, Scripted(["new"]))
+    engine = Recorded(other, "scripted/model", None, Scripted(["new"]))
     assert [text_of(engine.complete(request(t))) for t in "ab"] == ["reply 0", "new"]
     other.close()
     assert path.read_bytes() == before
@@ -339,7 +339,7 @@ def test_another_process_writes_nothing_and_hands_back_what_it_asked_for(path):
     mine.extend(lines)
     mine.extend([{**line, "response": {}} for line in lines])  # who came first counts
     mine.close()
-    again = Recording(path).bind("scripted/model")
+    again = Recorded(Recording(path), "scripted/model")
     assert [text_of(again.complete(request(t))) for t in "ab"] == ["reply 0", "new"]
 
 

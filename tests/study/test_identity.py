@@ -258,12 +258,12 @@ def test_two_lambdas_of_one_line_are_two_functions():
 def test_two_objects_of_a_class_with_other_settings_are_two_arms():
     mine = cell()["Mine"]
     arms = al.grid(planner=[mine(), mine(k=2), mine(k=3)])
-    assert [a.planner_name for a in arms] == ["Mine", "Mine(k=2)", "Mine(k=3)"]
+    assert [a.called("planner") for a in arms] == ["Mine", "Mine(k=2)", "Mine(k=3)"]
     fixed = cell("class Told:\n    def __init__(self, *rows):\n        self.rows = rows\n"
                  "    def plan(self, request, bench): ...\n")["Told"]  # fmt: skip
     arms = al.grid(planner=[fixed([1]), fixed([2])])
     assert len({a.label for a in arms}) == 2
-    assert all(a.planner_name.startswith("Told#") for a in arms)
+    assert all(a.called("planner").startswith("Told#") for a in arms)
     with pytest.raises(al.AgentLabError, match=r"two arms are called 'Told#.* they are the same"):
         al.grid(planner=[fixed([1]), fixed([1])])
 

@@ -70,8 +70,8 @@ def test_a_recording_serves_and_counts():
 @pytest.mark.parametrize(
     ("entries", "call", "message"),
     [
-        ([], (HERE, "send", "hash"), r"no recorded call at \(3, 's', 1, 0, ''"),
-        ([ENTRY], (Address(4, "s", 1), "send", "hash"), r"no recorded call at \(4, 's', 1, 0, ''"),
+        ([], (HERE, "send", "hash"), r"no recorded call at \(3, 's', 1, 0\)"),
+        ([ENTRY], (Address(4, "s", 1), "send", "hash"), r"no recorded call at \(4, 's', 1, 0\)"),
         ([Entry(HERE, "send", "hash")], (HERE, "send", "hash"), "no recorded call"),
         ([ENTRY], (HERE, "look", "hash"), "recorded send hash, now look hash"),
         ([ENTRY], (HERE, "send", "other"), "recorded send hash, now send other"),

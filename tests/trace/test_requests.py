@@ -14,6 +14,7 @@ from agentlab.errors import StoreWriteError
 from agentlab.lm.scripted import scripted
 from agentlab.lm.serde import load_dspy, request_from
 from agentlab.runs.graph import END, node
+from agentlab.state.messages import Role, said
 from agentlab.trace.recorder import Recorder
 from agentlab.trace.requests import Reader, Requests, Writer
 from agentlab.trace.store import Store, pack_spans, unpack_spans
@@ -71,21 +72,16 @@ def test_rows_of_other_kinds_are_left_alone():
 @node
 def talk_on(state, lab):
     """Ask with everything that was said, and something beside."""
-    said = state.messages
     with lab.asking(state) as talk:
         reply = dspy.settings.lm(request_from({
             "model": lab.model.name, "system": "Be brief. " * 40,
-            "messages": [{"role": "user", "parts": [{"type": "text", "text": "go"}]}, *said],
+            "messages": [m.to_lm() for m in state.messages],
         }))  # fmt: skip
         dspy.settings.lm("And in short?")
     state = talk.charged(state)
-    told = [
-        {"role": "assistant", "parts": [{"type": "text", "text": reply.text}]},
-        {"role": "user", "parts": [{"type": "text", "text": "more"}]},
-    ]
-    return state.replace(
-        messages=said.extend(told), next_action="" if len(said) < ROUNDS * 2 else END
-    )
+    more = [said(reply.text, Role.ASSISTANT), said("more")]
+    ends = len(state.messages) > ROUNDS * 2
+    return state.replace(messages=state.messages.extend(more), next_action=END if ends else "")
 
 
 ROUNDS = 100

@@ -107,6 +107,10 @@ class Prompted:
                 _load(self.program, Path(program))
         self.program.set_lm(None)  # one of its own would be asked behind the lab's back
 
+    def arm_key(self) -> Json:
+        """Return what tells it from others as an arm: its program and its options."""
+        return [canonical(self.program.dump_state()), self.options]
+
     def __reduce__(self) -> tuple[Any, ...]:
         # dspy's classes are pickled otherwise in every process; a study goes by what is pickled.
         return _restored, (type(self), canonical(self.program.dump_state()), self.options)

@@ -49,7 +49,7 @@ def test_step(run, front_end):
     assert "agentlab-is-completed" in front.view["panels"]["graph"]
     front("step")
     assert front.failed
-    assert front.said == "the run is finished; rewind or fork it to go on"
+    assert front.said == "the run is finished; say something, rewind or fork it to go on"
     front("run")
     assert front.failed
     assert "the run is finished" in front.said

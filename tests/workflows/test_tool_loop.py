@@ -13,6 +13,7 @@ from agentlab.lm.scripted import cut_off, refused, say, scripted
 from agentlab.plans.task_plan import TaskPlan, TaskStep
 from agentlab.runs.graph import END, node
 from agentlab.runs.run import Run
+from agentlab.state.messages import Message, told
 from agentlab.workflows.workflow import Workflow
 
 MADE = []
@@ -39,16 +40,16 @@ def text(said):
 @node
 def reasoning(state, lab):
     """Ask with everything that was said."""
-    first = {"role": "user", "parts": [text(state.user_input)]}
     request = {
-        "system": "Use the tools.", "messages": [first, *state.messages],
+        "system": "Use the tools.", "messages": [m.to_lm() for m in state.messages],
         "tools": list(lab.tools.values()),
     }  # fmt: skip
     with lab.asking(state, name="reasoning") as talk:
         said = talk.ask(request)
     state = talk.charged(state)
     if said.message is not None:
-        state = state.replace(messages=state.messages.append(said.message))
+        asked = Message.from_lm(said.message, f"r{state.visit}_{{}}".format)
+        state = state.replace(messages=state.messages.append(asked))
     answer = said.text if said.finish_reason == "stop" else said.finish_reason
     return state.replace(next_action=said.finish_reason, final_response=answer)
 
@@ -56,24 +57,25 @@ def reasoning(state, lab):
 @node
 def acting(state, lab):
     """Carry the calls out as steps of the plan."""
-    calls = [p for p in state.messages[-1]["parts"] if p["type"] == "tool_call"]
-    ids = [f"r{state.visit}_{i}" for i, _ in enumerate(calls)]
+    calls = state.messages[-1].tool_calls
     new = [
-        TaskStep(step_id=i, name=c["name"], target_resource=c["name"], parameters=c["input"])
-        for i, c in zip(ids, calls, strict=True)
-    ]
+        TaskStep(
+            step_id=c.call_id, name=c.name, target_resource=c.name, parameters=c.arguments
+        )
+        for c in calls
+    ]  # fmt: skip
     plan = state.task_plan or TaskPlan()
     state = state.replace(task_plan=plan.with_steps((*plan.steps, *new)))
-    for i in ids:
-        state = lab.executor.submit(state, lab, state.task_plan.step(i))
+    for step in new:
+        state = lab.executor.submit(state, lab, state.task_plan.step(step.step_id))
     while state.under_way:
         state = lab.executor.wait(state, lab)
+    ended = (state.task_plan.step(c.call_id) for c in calls)
     results = [
-        {"type": "tool_result", "id": c["id"], "name": c["name"], "is_error": s.error is not None,
-         "content": [text(s.error or json.dumps(s.result))]}
-        for c, s in ((c, state.task_plan.step(i)) for c, i in zip(calls, ids, strict=True))
-    ]  # fmt: skip
-    return state.replace(messages=state.messages.append({"role": "tool", "parts": results}))
+        told(s.step_id, s.error or json.dumps(s.result), is_error=s.error is not None)
+        for s in ended
+    ]
+    return state.replace(messages=state.messages.extend(results))
 
 
 def after_reasoning(state):
@@ -162,7 +164,7 @@ def test_a_fork_calls_other_tools(executor):
     fork = run.fork(at=2, replies={0: reply}, lab=lab(executor, native(SCRIPT[2:])))
     fork.finish()
     assert MADE == ["cellar"]
-    assert fork.state.messages[2]["parts"][1]["id"] == "call_3"
+    assert [c.call_id for c in fork.state.messages[4].tool_calls] == ["r2_0"]
     assert fork.replay().identical
     plain = run.fork(at=0, replies={0: "No need."})
     plain.finish()
@@ -204,9 +206,10 @@ def test_a_malformed_call_fails_as_a_step(executor):
 def test_a_reply_that_is_cut_off_is_an_outcome(executor):
     run = struck(executor, "lm_cut_off")
     assert (run.state.next_action, run.visited, MADE) == ("length", ["reasoning"], [])
-    parts = run.state.messages[0]["parts"]
-    assert parts[0]["text"] == "I look."
-    assert [list(p["input"]) for p in parts[1:]][-1] == ["partial_json"]
+    message = run.state.messages[1]
+    assert message.text == "I look."
+    assert list(message.tool_calls[-1].arguments) == ["partial_json"]
+    assert "no JSON object" in message.tool_calls[-1].problem
     assert run.replay().identical
 
 
