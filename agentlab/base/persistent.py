@@ -39,11 +39,14 @@ class PersistentVector(Sequence[T]):
 
     def __init__(self, items: Iterable[T] = ()) -> None:
         given = tuple(items)
-        self._length = len(given)
+        self._length, self._shift = len(given), BITS
+        if len(given) <= WIDTH:
+            self._root: Any = ()
+            self._tail = given
+            return
         cut = max(0, len(given) - 1) // WIDTH * WIDTH
         self._tail = given[cut:]
         nodes: list[Any] = [given[i : i + WIDTH] for i in range(0, cut, WIDTH)]
-        self._shift = BITS
         while len(nodes) > WIDTH:
             nodes = [tuple(nodes[i : i + WIDTH]) for i in range(0, len(nodes), WIDTH)]
             self._shift += BITS
@@ -101,8 +104,9 @@ class PersistentVector(Sequence[T]):
     def __getitem__(self, index: int | slice) -> T | PersistentVector[T]:
         if isinstance(index, slice):
             return PersistentVector(self[i] for i in range(*index.indices(self._length)))
-        at = self._place(index)
-        cut = self._length - len(self._tail)
+        length = self._length
+        at = index if 0 <= index < length else self._place(index)
+        cut = length - len(self._tail)
         if at >= cut:
             return self._tail[at - cut]
         node = self._root
@@ -114,6 +118,8 @@ class PersistentVector(Sequence[T]):
         return self._length
 
     def __iter__(self) -> Iterator[T]:
+        if not self._root:
+            return iter(self._tail)
         leaves: Iterable[Any] = self._root
         for _ in range(BITS, self._shift, BITS):
             leaves = chain.from_iterable(leaves)

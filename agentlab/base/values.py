@@ -84,34 +84,29 @@ class Gone(NamedTuple):
         return old.discard(self.key)
 
 
-class Trail:
-    """Which places were changed on the way to a value, one entry a change.
+Trail = tuple[list[tuple[Any]], int]
+"""Which places were changed on the way to a value, one entry a change.
 
-    Values that follow each other share one list, and each knows how much of it is its own past; the
-    second that follows the same one begins a list of its own.
-    """
+Values that follow each other share one list, and each knows how much of it is its own past; the
+second that follows the same one begins a list of its own.
+"""
 
-    __slots__ = ("_entries", "_length")
 
-    def __init__(self, entries: list[Any] | None = None) -> None:
-        self._entries = [] if entries is None else entries
-        self._length = len(self._entries)
+def onward(trail: Trail, entry: Any) -> Trail:
+    """Return a trail with one more entry."""
+    entries, length = trail
+    own = (entry,)
+    entries.append(own)
+    if entries[length] is not own:  # somebody went on from here before, in any thread
+        return [own], 1
+    return entries, length + 1
 
-    def then(self, entry: Any) -> Trail:
-        """Return the trail with one more entry."""
-        at, longer = self._length, _new(Trail)
-        self._entries.append(entry)
-        if self._entries[at] is not entry:  # somebody went on from here before, in any thread
-            return Trail([entry])
-        longer._entries, longer._length = self._entries, at + 1
-        return longer
 
-    def since(self, earlier: Trail | None) -> list[Any] | None:
-        """Return the entries after an earlier trail; None: this one does not follow it."""
-        if earlier is None or earlier._entries is not self._entries:
-            return None
-        known = earlier._length <= self._length
-        return self._entries[earlier._length : self._length] if known else None
+def since(trail: Trail, earlier: Trail) -> list[Any] | None:
+    """Return the entries after an earlier trail; None: this one does not follow it."""
+    if trail[0] is not earlier[0] or earlier[1] > trail[1]:
+        return None
+    return [entry for (entry,) in trail[0][earlier[1] : trail[1]]]
 
 
 class _ByReference:
@@ -160,7 +155,18 @@ class Value(BaseModel):
         cls = type(self)
         for name, value in changes.items():
             changes[name] = _validator(cls, name)(value)
-        return self._with(changes)
+        return self._with(changes, [(n, All) for n, v in changes.items() if type(v) in _GROWING])
+
+    @classmethod
+    def made(cls, **fields: Any) -> Self:
+        """Return a record of fields that our own code made, without validation (see ``put``)."""
+        new = _new(cls)
+        new.__dict__.update(_unset(cls))
+        new.__dict__.update(fields)
+        _set_given(new, set(fields))
+        _set_extra(new, None)
+        _set_private(new, None)
+        return new
 
     def edited(self, **fields: Any) -> Self:
         """Return a copy with fields changed that a person names."""
@@ -177,31 +183,33 @@ class Value(BaseModel):
             Field names (snake_case) and their new values; ``More``, ``At`` or ``Gone``: the change
             of the vector or map that is there.
         """
-        places = None
+        entry: list[tuple[str, Any]] = []
         for name, change in fields.items():
-            if type(change) in _PLACED:
+            kind = type(change)
+            if kind not in _MARKED:
+                continue
+            if kind in _GROWING:
+                entry.append((name, All))
+            else:
                 fields[name] = change.on(self.__dict__[name])
-                places = places or {}
-                places[name] = change[0] if type(change) is not More else More
-        if places is not None and "_trail" not in self.__dict__:
-            self.__dict__["_trail"] = Trail()
-        return self._with(fields, places or {})
+                entry.append((name, More if kind is More else change[0]))
+        return self._with(fields, entry)
 
-    def _with(self, fields: dict[str, Any], places: Mapping[str, Any] = {}) -> Self:
+    def _with(self, fields: dict[str, Any], entry: list[tuple[str, Any]]) -> Self:
         """Return a copy with these fields, which are valid already; share everything else."""
         new = _new(type(self))
         values = new.__dict__
         values.update(self.__dict__)
         values.update(fields)
-        trail = values.get("_trail")
-        if trail is not None:
-            entry = [
-                (name, places.get(name, All)) for name in fields if type(values[name]) in _GROWING
-            ]
-            if entry:
-                values["_trail"] = trail.then(entry)
-        values.pop("_digest", None)
-        values.pop("_lm", None)
+        if entry:
+            trail = values.get("_trail")
+            if trail is None:
+                trail = self.__dict__["_trail"] = ([], 0)
+            values["_trail"] = onward(trail, entry)
+        if "_digest" in values:
+            del values["_digest"]
+        if "_lm" in values:
+            del values["_lm"]
         given = self.__pydantic_fields_set__
         _set_given(new, given if given.issuperset(fields) else given | fields.keys())
         _set_extra(new, None)
@@ -217,8 +225,8 @@ class Value(BaseModel):
             Field to the keys (or indices) that were set or taken out, beside what was appended;
             a field without any: nobody knows where. None: this one does not follow the earlier.
         """
-        trail = self.__dict__.get("_trail")
-        entries = None if trail is None else trail.since(earlier.__dict__.get("_trail"))
+        trail, before = self.__dict__.get("_trail"), earlier.__dict__.get("_trail")
+        entries = None if trail is None or before is None else since(trail, before)
         if entries is None:
             return None
         found: dict[str, set[Any] | None] = {}
@@ -270,8 +278,14 @@ class All:
     """In a trail: a vector or map was changed as a whole."""
 
 
-_PLACED = frozenset({More, At, Gone})
 _GROWING = frozenset({PersistentVector, PersistentMap})
+_MARKED = _GROWING | {More, At, Gone}
+
+
+@cache
+def _unset(cls: type[Value]) -> dict[str, Any]:
+    """Return the defaults of a class, in the order of its fields; they are immutable and shared."""
+    return {n: f.get_default(call_default_factory=True) for n, f in cls.model_fields.items()}
 
 
 @cache

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from agentlab.base.schemas import check_schema
-from agentlab.base.values import At, Json, More
+from agentlab.base.values import At, Json, More, validated
 from agentlab.errors import ReferenceError_, ReplayError, suggest
 from agentlab.lab.approval import admitted
 from agentlab.lab.bench import Bench, StepOutcome
@@ -93,7 +93,8 @@ class SimulatedExecutor:
             return advance(state, wakes)
         if under_way is None:
             return state
-        return finished(advance(state, under_way.finishes), bench, index)
+        rest = state.under_way.delete(index)
+        return finished(advance(state, under_way.finishes, under_way=rest), bench, under_way)
 
     def cancel(self, state: State, bench: Bench, step_ids: Iterable[str], reason: str) -> State:
         """Interrupt steps under way: they never take effect, and what they held is free again."""
@@ -120,10 +121,8 @@ def next_try(state: State, bench: Bench) -> float | None:
     return next((at for at, step_id in later if step_id in waiting), None)
 
 
-def finished(state: State, bench: Bench, index: int) -> State:
-    """Carry out the effect of what is under way at this place, and settle its step."""
-    under_way = state.under_way[index]
-    state = state.put(under_way=state.under_way.delete(index))
+def finished(state: State, bench: Bench, under_way: UnderWay) -> State:
+    """Carry out the effect of what was under way until now, and settle its step."""
     assert state.task_plan is not None
     step = state.task_plan.step(under_way.step_id)
     with bench.recorder.span(
@@ -206,7 +205,9 @@ def settle(
     else:
         changes["status"] = StepStatus.COMPLETED if outcome.error is None else StepStatus.FAILED
     attempt = state.attempts.get(step_id, 0) if ran else 0
-    record = TaskResult(
+    if outcome.error is not None:
+        validated(TaskResult, "error", outcome.error)  # an action may be anybody's
+    record = TaskResult.made(
         step_id=step_id, name=step.name, status=changes["status"], result=outcome.result,
         error=outcome.error, attempt=attempt,
     )  # fmt: skip

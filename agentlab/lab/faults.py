@@ -292,8 +292,14 @@ def event_time(state: State, event: WorldEvent) -> float | None:
     return start + (end - start) * uniform(*names, "time")
 
 
-def advance(state: State, to: float) -> State:
-    """Move simulated time on; what happens in the world meanwhile happens."""
+def advance(state: State, to: float, **fields: Any) -> State:
+    """Move simulated time on; what happens in the world meanwhile happens.
+
+    Parameters
+    ----------
+    **fields
+        What else to put into the state that comes out.
+    """
     due = []
     if state.fault_plan.events:
         for event in state.fault_plan.events:
@@ -303,7 +309,9 @@ def advance(state: State, to: float) -> State:
                     due.append((at, event))
     for at, event in sorted(due, key=lambda item: item[0]):
         state = _happen(state, event, max(at, state.now))  # drawn anew, it may lie in the past
-    return state if to <= state.now else state.put(now=to)
+    if to > state.now:
+        fields["now"] = to
+    return state.put(**fields) if fields else state
 
 
 def _happen(state: State, event: WorldEvent, at: float) -> State:

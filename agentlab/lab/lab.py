@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property, partial
 from typing import Any
 
@@ -356,9 +356,12 @@ class Lab(ToolDoor):
                 self._complained.add(event)
                 log.warning("handler %s raised %s: %s", event, type(e).__name__, e)
 
-    @contextmanager
-    def stage(self, stage: str, title: str) -> Iterator[None]:
+    def stage(self, stage: str, title: str) -> AbstractContextManager[None]:
         """Open a thinking stage, which ends also when it fails."""
+        return nullcontext() if self.handler is None else self._stage(stage, title)
+
+    @contextmanager
+    def _stage(self, stage: str, title: str) -> Iterator[None]:
         self.emit("on_thinking_stage_start", stage, title)
         try:
             yield

@@ -16,7 +16,7 @@ problem: the serial schedule generation scheme, active schedules.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import islice
 from typing import NamedTuple
@@ -113,8 +113,10 @@ def capacities(world: Document, bench: Bench) -> Mapping[str, int]:
     return {} if bench.environment is None else bench.environment.capacities(world)
 
 
-def lacking(holds: Iterable[str], held: Iterable[str], there: Mapping[str, int]) -> str | None:
+def lacking(holds: Collection[str], held: Iterable[str], there: Mapping[str, int]) -> str | None:
     """Return a resource of which too little is left beside what is held, or None."""
+    if not holds:
+        return None
     used = Counter(held)
     for name, needed in Counter(holds).items():
         if needed + used[name] > there.get(name, 1):

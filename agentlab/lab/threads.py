@@ -308,16 +308,17 @@ class ThreadedExecutor:
     def _finished(self, state: State, bench: Bench, index: int) -> State:
         """Settle a step; what its call returned is served to the door to tools."""
         u = state.under_way[index]
+        state = state.put(under_way=state.under_way.delete(index))
         call = self._calls.pop((u.step_id, u.attempt))
         if _to_run(bench, u) is None:
-            return finished(state, bench, index)
+            return finished(state, bench, u)
         if call.returned is None:
             raise ReplayError(f"of the call of step {u.step_id!r} no end was recorded")
         result, error = call.returned
         there = Address(state.visit, u.step_id, u.attempt)
         told = None if error is None else error.to_json()
         entry = Entry(there, u.tool, _addressed(u)[2], True, result, told)
-        return finished(state, bench.bind(journal=MemoryJournal([entry])), index)
+        return finished(state, bench.bind(journal=MemoryJournal([entry])), u)
 
 
 def _to_run(bench: Bench, under_way: UnderWay) -> Tool | None:

@@ -88,7 +88,8 @@ class ToolDoor:
                 error = begun
             else:
                 seconds, holds = duration(fault, made, begun.seconds), begun.holds
-        under_way = UnderWay(
+        holds = validated(UnderWay, "holds", holds) if holds else ()  # a world may be anybody's
+        under_way = UnderWay.made(
             step_id=address.step_id, action_type="call_tool", attempt=address.attempt,
             submission=state.submissions, tool=tool, arguments=arguments, started=state.now,
             finishes=state.now + seconds, holds=holds, fault=None if error else fault,
@@ -191,9 +192,11 @@ class ToolDoor:
         committed: bool,
         delivered: DeliveredFault | None,
     ) -> State:
-        record = CallRecord(
+        error = outcome.error
+        record = CallRecord.made(
             tool=under_way.tool, arguments=under_way.arguments, result=outcome.result,
-            error=outcome.error, committed=committed, faulted=delivered is not None,
+            error=error if error is None else validated(CallRecord, "error", error),
+            committed=committed, faulted=delivered is not None,
             step_id=under_way.step_id, started=under_way.started, finished=state.now,
         )  # fmt: skip
         changes: dict[str, Any] = {"calls": More((record,))}

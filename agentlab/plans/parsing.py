@@ -136,7 +136,7 @@ def _parsed_step(
     dependencies = tuple(dict.fromkeys([name(d) for d in item.dependencies] + used))
     made = {"step_id": ids[index], "parameters": parameters, "dependencies": dependencies}
     given = {name: getattr(item, name) for name in StepReply.model_fields}
-    return TaskStep(step_index=index, **{**given, **made})
+    return TaskStep.made(step_index=index, **{**given, **made})  # of a reply that was validated
 
 
 def _step_ids(steps: Sequence[StepReply], taken: Collection[str]) -> list[str]:

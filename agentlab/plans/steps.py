@@ -13,14 +13,15 @@ from functools import cached_property
 from typing import Any, Protocol, TypeVar, overload
 
 from agentlab.base.persistent import PersistentVector, pvector
-from agentlab.base.values import Trail
+from agentlab.base.values import Trail, onward, since
 
 WORD = 1024
 """Places in one word of ``Places``: five words hold a plan of 5,000 steps."""
 
-COMPLETED = "completed"
+PENDING, COMPLETED = "pending", "completed"
 OPEN = frozenset({"pending", "running"})
 """What is not settled."""
+BROKEN = frozenset({"failed", "interrupted"})
 
 
 class Step(Protocol):
@@ -63,8 +64,10 @@ class Places:
     def put(self, place: int, inside: bool) -> Places:
         """Return the set with a place put in or taken out."""
         at, bit = place // WORD, 1 << place % WORD
-        words = self._words if at < len(self._words) else self._words + (0,) * (at + 1)
-        if bool(words[at] & bit) is inside:
+        words = self._words
+        if at >= len(words):
+            words += (0,) * (at + 1 - len(words))
+        if (words[at] & bit != 0) is inside:
             return self
         changed = object.__new__(Places)
         changed._words = (*words[:at], words[at] ^ bit, *words[at + 1 :])
@@ -120,10 +123,12 @@ class Shape:
 class Standing:
     """Where the steps stand; each change of a status makes a new one."""
 
-    __slots__ = ("count", "left", "lost", "missing", "startable", "unsettled")
+    __slots__ = ("broken", "count", "left", "lost", "missing", "startable", "unsettled")
 
     count: dict[str, int]
     """Status to the number of steps."""
+    broken: Places
+    """Settled badly: neither completed nor skipped."""
     unsettled: Places
     startable: Places
     """Pending, and every dependency within the plan is completed."""
@@ -147,7 +152,8 @@ class Standing:
                 missing[k] += 1
                 if step.status not in OPEN:
                     lost.add(k)
-        pending = [i for i, s in enumerate(steps) if s.status == "pending"]
+        pending = [i for i, s in enumerate(steps) if s.status == PENDING]
+        new.broken = Places(i for i, s in enumerate(steps) if s.status in BROKEN)
         new.unsettled = Places(i for i, s in enumerate(steps) if s.status in OPEN)
         new.startable = Places(i for i in pending if not missing[i])
         new.lost = Places(i for i in pending if i in lost)
@@ -159,23 +165,31 @@ class Standing:
         status = steps[place].status
         new = object.__new__(Standing)
         new.count = {**self.count, old: self.count[old] - 1, status: self.count.get(status, 0) + 1}
-        new.missing, new.left = self.missing, self.left
-        new.startable, new.lost = self.startable, self.lost
-        new.unsettled = self.unsettled.put(place, status in OPEN)
-        if (status in OPEN) is not (old in OPEN):
+        new.missing, new.left, new.unsettled = self.missing, self.left, self.unsettled
+        new.startable, new.lost, new.broken = self.startable, self.lost, self.broken
+        open_, was_open = status in OPEN, old in OPEN
+        if open_ is not was_open:
             phase = shape.phase(place)
-            new.left = new.left.set(phase, new.left[phase] + (1 if status in OPEN else -1))
+            new.left = new.left.set(phase, new.left[phase] + (1 if open_ else -1))
+            new.unsettled = new.unsettled.put(place, open_)
+            new.broken = new.broken.put(place, status in BROKEN)
+        elif not open_:
+            new.broken = new.broken.put(place, status in BROKEN)
         more = (old == COMPLETED) - (status == COMPLETED)
-        bad, was_bad = (s not in OPEN and s != COMPLETED for s in (status, old))
+        bad, was_bad = not open_ and status != COMPLETED, not was_open and old != COMPLETED
         for k in shape.dependents[place] if more or bad is not was_bad else ():
             new.missing = new.missing.set(k, new.missing[k] + more)
             still = k in new.lost and (not was_bad or new._broken(steps, shape, k))
             new._sort(steps, shape, k, bad or still)
-        new._sort(steps, shape, place, status == "pending" and new._broken(steps, shape, place))
+        if status == PENDING:
+            new._sort(steps, shape, place, new._broken(steps, shape, place))
+        elif old == PENDING:
+            new.startable = new.startable.put(place, False)
+            new.lost = new.lost.put(place, False)
         return new
 
     def _sort(self, steps: Steps[Any], shape: Shape, place: int, broken: bool) -> None:
-        pending = steps[place].status == "pending"
+        pending = steps[place].status == PENDING
         self.startable = self.startable.put(place, pending and not self.missing[place])
         self.lost = self.lost.put(place, pending and (broken or place in shape.outside))
 
@@ -202,14 +216,14 @@ class Steps(Sequence[S]):
         self._items: PersistentVector[S] = pvector(steps)
         self._shape: Shape | None = None
         self._standing: Standing | None = None
-        self._trail = Trail()
+        self._trail: Trail = ([], 0)
 
     def put(self, place: int, step: S) -> Steps[S]:
         """Return the steps with one in the place of another."""
         old = self._items[place]
         new: Steps[S] = object.__new__(Steps)
         new._items = self._items.set(place, step)
-        new._trail = self._trail.then(place)
+        new._trail = onward(self._trail, place)
         alike = step.step_id == old.step_id and step.dependencies == old.dependencies
         new._shape = self._shape if alike else None
         new._standing = self._standing if alike else None
@@ -233,7 +247,7 @@ class Steps(Sequence[S]):
 
     def changed(self, earlier: Steps[S]) -> set[int] | None:
         """Return the places that were put since earlier steps; None: these do not follow them."""
-        places = self._trail.since(earlier._trail)
+        places = since(self._trail, earlier._trail)
         return None if places is None else set(places)
 
     @overload

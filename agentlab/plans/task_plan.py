@@ -141,16 +141,16 @@ class TaskPlan(Value):
         UnknownNameError
             There is none.
         """
-        place = self.listed.shape.place.get(step_id) if isinstance(step_id, str) else step_id
-        if place is None or not 0 <= place < len(self.steps):
-            raise UnknownNameError("step", str(step_id), [s.step_id for s in self.steps])
-        return self.steps[place]
+        steps = self.listed
+        place = steps.shape.place.get(step_id) if isinstance(step_id, str) else step_id
+        if place is None or not 0 <= place < len(steps):
+            raise UnknownNameError("step", str(step_id), [s.step_id for s in steps])
+        return steps[place]
 
     @property
     def listed(self) -> Steps[TaskStep]:
         """The steps, with what is known of where they stand."""
-        assert isinstance(self.steps, Steps)
-        return self.steps
+        return self.steps  # type: ignore[return-value]  # declared as what it is to users
 
     @property
     def remaining(self) -> tuple[TaskStep, ...]:
@@ -179,7 +179,8 @@ class TaskPlan(Value):
 
     def put_step(self, step_id: str, changed: TaskStep) -> TaskPlan:
         """Return the plan with a step of our own making in the place of one (see ``put``)."""
-        return self.put(steps=self.listed.put(self.listed.shape.place[step_id], changed))
+        steps = self.listed
+        return self.put(steps=steps.put(steps.shape.place[step_id], changed))
 
     def with_steps(self, steps: Iterable[TaskStep]) -> TaskPlan:
         """Return the plan with these steps; indices are numbered anew where they are off."""

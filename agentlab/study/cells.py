@@ -263,7 +263,7 @@ def timing(run: Run) -> dict[str, float | None]:
         seconds[span.step_id] = seconds.get(span.step_id, 0.0) + span.sim_end - span.sim_start
     makespan = max((s.sim_end for s in spans), default=0.0)
     makespan -= min((s.sim_start for s in spans), default=0.0)
-    whole = TaskPlan(steps=tuple(steps.values()))
+    whole = plans[0] if len(plans) == 1 else TaskPlan(steps=tuple(steps.values()))
     _, path = critical_path(whole, lambda s: seconds.get(s.step_id, 0.0))
     efficient = parallel_efficiency(path, makespan) if makespan else None
     return {

@@ -7,8 +7,7 @@ variable, so spans nest rightly under threads that were given their context.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from contextvars import ContextVar, Token
 from types import TracebackType
 from typing import Any
@@ -43,8 +42,11 @@ class Recorder:
         input: Any = None, now: float = 0.0,
     ) -> OpenSpan:  # fmt: skip
         """Open a span; use it in a ``with`` statement and set its output there."""
-        parent = self._parent()
-        if kind == "node" and (not parent or self.spans[parent - 1].kind == "run"):
+        spans, current, parent = self.spans, _current.get(), 0
+        at = len(spans) + 1 if current is None else current.span_id
+        if at <= len(spans) and spans[at - 1] is current:  # else it is another recorder's
+            parent = at
+        if kind == "node" and (not parent or spans[parent - 1].kind == "run"):
             self._talks.clear()  # a visit begins, perhaps once more after an exception
         return self._opened(kind, name, parent, visit, step_id, attempt, input, now)
 
@@ -52,11 +54,12 @@ class Recorder:
         self, kind: str, name: str, parent: int, visit: int, step_id: str, attempt: int,
         input: Any, now: float,
     ) -> OpenSpan:  # fmt: skip
+        spans = self.spans
         span = Span(
-            len(self.spans) + 1, parent, kind, name, visit,
-            step_id, attempt, input, now, self._epoch + time.perf_counter(),
+            len(spans) + 1, parent, kind, name, visit, step_id, attempt, input, now,
+            self._epoch + time.perf_counter(),
         )  # fmt: skip
-        self.spans.append(span)
+        spans.append(span)
         return OpenSpan(self, span)
 
     def talk(self, visit: int, step_id: str, attempt: int, name: str) -> str:
@@ -64,13 +67,6 @@ class Recorder:
         place = (visit, step_id, attempt, name)
         number = self._talks[place] = self._talks.get(place, 0) + 1
         return name if number == 1 else f"{name}#{number}"
-
-    def _parent(self) -> int:
-        """Return the number of the innermost span; one of another recorder means nothing here."""
-        current = _current.get()
-        if current is None or len(self.spans) < current.span_id:
-            return 0
-        return current.span_id if self.spans[current.span_id - 1] is current else 0
 
     def mark(
         self, kind: str, name: str, *, visit: int = 0, step_id: str = "", attempt: int = 0,
@@ -83,14 +79,9 @@ class Recorder:
             span.output = output
         return span
 
-    @contextmanager
-    def under(self, span: Span) -> Iterator[None]:
+    def under(self, span: Span) -> Under:
         """Make ``span`` the parent of what is recorded meanwhile."""
-        token = _current.set(span)
-        try:
-            yield
-        finally:
-            _current.reset(token)
+        return Under(span)
 
     def of_kind(self, kind: str) -> list[Span]:
         """Return the spans of a kind, in the order in which they started."""
@@ -122,18 +113,35 @@ class NestedRecorder(Recorder):
         return self._outer._opened(kind, name, parent, self._visit, inner, attempt, input, now)
 
 
-class OpenSpan:
-    """The context manager of a span under way."""
+class Under:
+    """The context manager in which a span is the parent of what is recorded."""
 
-    __slots__ = ("_recorder", "_token", "span")
+    __slots__ = ("_token", "span")
 
-    def __init__(self, recorder: Recorder, span: Span) -> None:
-        self._recorder, self.span = recorder, span
+    def __init__(self, span: Span) -> None:
+        self.span = span
         self._token: Token[Span | None] | None = None
 
     def __enter__(self) -> Span:
         self._token = _current.set(self.span)
         return self.span
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:  # fmt: skip
+        if self._token is not None:
+            _current.reset(self._token)
+
+
+class OpenSpan(Under):
+    """The context manager of a span under way."""
+
+    __slots__ = ("_recorder",)
+
+    def __init__(self, recorder: Recorder, span: Span) -> None:
+        super().__init__(span)
+        self._recorder = recorder
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None,

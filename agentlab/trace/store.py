@@ -16,6 +16,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,9 @@ def unpack(blob: bytes) -> Json:
     return json.loads(zlib.decompress(blob)) if blob else []
 
 
+_ROW = attrgetter(*COLUMNS)
+
+
 @contextmanager
 def reading(path: str | Path) -> Iterator[None]:
     """Turn what damaged contents of a results file lead to, when they are read, into one error."""
@@ -98,7 +102,7 @@ def reading(path: str | Path) -> Iterator[None]:
 
 def pack_spans(spans: Iterable[Span]) -> bytes:
     """Return spans as compressed bytes; what is no JSON in them is an error."""
-    return pack(Writer().rows([getattr(s, name) for name in COLUMNS] for s in spans))
+    return pack(Writer().rows(list(_ROW(s)) for s in spans))
 
 
 def unpack_spans(blob: bytes) -> list[list[Json]]:

@@ -7,7 +7,7 @@ from typing import Any
 from agentlab.base.values import At, Gone, merge_patch
 from agentlab.lab.bench import Bench
 from agentlab.minds.rules import counts
-from agentlab.minds.strategies.triggers import BROKEN, told
+from agentlab.minds.strategies.triggers import told
 from agentlab.plans.task_plan import PlanStatus, StepStatus
 from agentlab.runs.graph import node
 from agentlab.state.decisions import (
@@ -141,7 +141,7 @@ def carry_out(state: State, lab: Bench, decision: ReplanDecision) -> State:
     barred = state.stopped_by is not None
     more = plan is not None and (state.under_way or not plan.over) and not barred
     if lab.strategy.watches and plan is not None and not barred:
-        bad = (s.step_id for s in plan.steps if s.status in BROKEN)
+        bad = (plan.steps[i].step_id for i in plan.listed.standing.broken)
         state = state.put(accepted=tuple(dict.fromkeys((*state.accepted, *bad))))
         if state.done and not more:
             state = state.put(task_plan=plan.put(status=PlanStatus.COMPLETED))
