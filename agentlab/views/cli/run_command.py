@@ -19,6 +19,7 @@ from agentlab.base.values import shortened
 from agentlab.errors import ConfigError
 from agentlab.plans.task_plan import TaskPlan
 from agentlab.state.state import Outcome
+from agentlab.views.cli.asking import People
 
 if TYPE_CHECKING:
     from agentlab.runs.kept import Made
@@ -28,6 +29,11 @@ if TYPE_CHECKING:
 
 LENGTH = 200
 """Characters after which a step's result is cut."""
+
+_Review = Annotated[
+    str | None,
+    typer.Option(help="approve or reject every call that needs approval [the terminal is asked]."),
+]
 
 
 def run(
@@ -51,50 +57,58 @@ def run(
     workers: Annotated[
         int, typer.Option(min=1, help="Steps under way at once; more than one: in threads.")
     ] = 1,
+    review: _Review = None,
     out: Annotated[
         str | None, typer.Option(help="Folder to keep the run in, to replay, show or resume it.")
     ] = None,
 ) -> None:
     """Let a configured agent carry a task out.
 
-    Exit code 1: its plan did not complete, as the response says. Example: agentlab run "What time
-    is it in Tokyo?" --agent example:clock --lm openai/gpt-4o-mini
+    Exit code 1: its plan did not complete, as the response says; 3: it is left waiting for a
+    person, which only a run that is kept can be. Example: agentlab run "What time is it in Tokyo?"
+    --agent example:clock --lm openai/gpt-4o-mini
     """
     from agentlab.runs import kept
     from agentlab.workflows.named import get_workflow
 
     graph = get_workflow(workflow)
-    made = replace(_made(agent, lm, planner, strategy, plan, workers), workflow=workflow)
+    made = _made(agent, lm, planner, strategy, plan, workers)
+    made = replace(made, workflow=workflow, review=review)
     progress = Progress(sys.stdout, sys.stderr)
     lab = made.lab()
     lab.agent()
+    people = People(progress, review, out)
+    people.check(lab)
     if out is None:
-        _finish(graph.start(lab, task, handler=progress), progress)
+        _finish(graph.start(lab, task, handler=progress), people, progress)
         return
     with kept.keeping(graph, lab, made, task, out, progress) as under_way:
         progress.tell(f"kept in {out} as run {under_way.run_id}")
-        _finish(under_way, progress)
+        _finish(under_way, people, progress)
 
 
 def resume(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where the run is kept.")],
     run: Annotated[str, typer.Argument(help="Its id, or the beginning [the latest].")] = "",
+    review: _Review = None,
 ) -> None:
-    """Go on with a kept run whose process ended; finished calls are not made again.
+    """Go on with a kept run that waits, or whose process ended; no finished call is made again.
 
-    Example: agentlab resume runs/helpdesk
+    Exit codes as of agentlab run. Example: agentlab resume runs/helpdesk --review approve
     """
+    from agentlab.lab.named import reviewer_of
     from agentlab.runs import kept
 
+    reviewer_of(review)  # an unknown one is an error that names the known
     progress = Progress(sys.stdout, sys.stderr)
     under_way = kept.load(folder, run, replay=False, handler=progress)
     goes_on = f"goes on at visit {len(under_way.visited)}"
     progress.tell(f"run {under_way.run_id} {'had ended' if under_way.finished else goes_on}")
-    _finish(under_way, progress)
+    _finish(under_way, People(progress, review, str(folder)), progress)
 
 
-def _finish(run: Run, progress: Progress) -> None:
-    state = run.finish()
+def _finish(run: Run, people: People, progress: Progress) -> None:
+    state = people.finish(run)
     progress.close(state)
     if state.error is not None:
         raise ConfigError(state.error)
@@ -197,6 +211,13 @@ class Progress:
     def tell(self, text: str) -> None:
         """Tell something of the command's own."""
         self._say(text)
+
+    def show(self, text: str, end: str = "\n") -> None:
+        """Show text as it is, blanks and lines too."""
+        from agentlab.views.cli.terminal import visible
+
+        self._aside.write(visible(text) + end)
+        self._aside.flush()
 
     def _say(self, text: str, indent: int = 0) -> None:
         from agentlab.views.cli.terminal import line
