@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from agentlab.lab.lab import Lab
     from agentlab.runs.run import Run
     from agentlab.state.state import State
-    from agentlab.views.cli.run_command import Progress
+    from agentlab.views.cli.progress import Progress
 
 LEFT_WAITING = 3
 """Exit code of a run that is left waiting for people."""
