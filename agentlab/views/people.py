@@ -27,8 +27,15 @@ def title(call: PendingApproval) -> str:
 
 
 def arguments_text(call: PendingApproval, indent: int | None = None) -> str:
-    """Return the arguments as JSON; all of them, since somebody is to answer for them."""
-    return json.dumps(call.to_json()["arguments"], ensure_ascii=False, indent=indent)
+    r"""Return the arguments as JSON: all of them, and what cannot be seen is spelt out.
+
+    Examples
+    --------
+    >>> arguments_text(PendingApproval(call_id="r", tool="t", arguments={"to": "Köln\u202e"}))
+    '{"to": "Köln\\u202e"}'
+    """
+    text = json.dumps(call.to_json()["arguments"], ensure_ascii=False, indent=indent)
+    return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text)
 
 
 def read_arguments(text: str) -> dict[str, Any]:
