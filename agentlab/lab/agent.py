@@ -63,6 +63,8 @@ class Agent:
                 self.registry, self.configured = find_agent(agent, registry)
             except AgentLabError as e:
                 self._failure = e
+        if self.configured is not None:
+            self._given = _asking(self.configured, self._given)
 
     def connect(self) -> Model | None:
         """Connect the model of the configuration, where it has one."""
@@ -110,6 +112,8 @@ class Agent:
         """Return the agent with these tools in place of all that it has."""
         other = copy(self)
         other._given = tools if isinstance(tools, ToolRegistry) else ToolRegistry(tools)
+        if self.configured is not None:
+            other._given = _asking(self.configured, other._given)
         other._equipped = other._given
         return other
 
@@ -151,7 +155,21 @@ def equipped(
             )
     if not config.mcp_servers and all(t.service_type != "mcp" for t in config.tools):
         return given
-    return ToolRegistry([*given.values(), *server_tools(config, listed)])
+    tools = ToolRegistry([*given.values(), *server_tools(config, listed)])
+    return _asking(config, tools)
+
+
+def _asking(config: AgentConfig, tools: ToolRegistry) -> ToolRegistry:
+    """Return the tools; those need approval, too, of which the configuration says so.
+
+    A server's tool needs it under every name that the agent has for it.
+    """
+    asks = {n for t in config.tools if t.needs_approval for n in (t.name, t.endpoint)}
+    if asks.isdisjoint(tools):
+        return tools
+    return ToolRegistry(
+        replace(t, needs_approval=True) if t.name in asks else t for t in tools.values()
+    )
 
 
 def find_agent(

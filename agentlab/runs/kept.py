@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +43,8 @@ class Made:
     workers : int
         Steps that may be under way at once.
     workflow : str
+    review : str or None
+        "approve" or "reject", for each call that needs approval; None: people are asked.
     """
 
     agent: str
@@ -53,13 +55,14 @@ class Made:
     plan: Json = None
     workers: int = 1
     workflow: str = "autonomous"
+    review: str | None = None
 
     def lab(self) -> Lab:
         """Return the lab."""
         planner = self.planner if self.plan is None else Fixed(self.plan)
         return Lab(
             agent=self.agent, agents=self.registry, lm=self.lm, planner=planner,
-            strategy=self.strategy, workers=self.workers,
+            strategy=self.strategy, workers=self.workers, review=self.review,
         )  # fmt: skip
 
     def to_json(self) -> dict[str, Json]:
@@ -69,8 +72,7 @@ class Made:
             from agentlab.tools.mcp import listings
 
             registry["listed"] = listings(self.registry.mcp_servers.values())
-        fields = ("agent", "lm", "planner", "strategy", "plan", "workers", "workflow")
-        names = {k: getattr(self, k) for k in fields}
+        names = {f.name: getattr(self, f.name) for f in fields(self)}
         return {**names, "registry": registry}
 
     @classmethod

@@ -35,6 +35,8 @@ class ToolSettings(Value):
     endpoint: str | None = None
     """For "mcp": ``server/tool``."""
     timeout_ms: int = Field(default=30_000, gt=0)
+    needs_approval: bool = False
+    """A person must approve each call. False takes nothing away from a tool that says so itself."""
 
 
 class KnowledgeBase(Value):

@@ -9,13 +9,13 @@ import socket
 import subprocess
 import sys
 import time
+from importlib import import_module
 from importlib.util import find_spec
 
 import pytest
 from typer.testing import CliRunner
 
 from agentlab.errors import RunError
-from agentlab.lm import connect as connecting
 from agentlab.lm.scripted import scripted
 from agentlab.lm.serde import prompt_text
 from agentlab.runs import kept
@@ -23,6 +23,7 @@ from agentlab.state.config import AgentRegistry, load_registry
 from agentlab.trace.store import Store
 from agentlab.views.cli.cli import app
 
+connecting = import_module("agentlab.lm.connect")  # the package's own name may be the function
 PROGRAM = [sys.executable, "-c", "from agentlab.views.cli.cli import main; main()"]
 
 SERVER = """

@@ -17,6 +17,7 @@ from agentlab.runs.visits import Lineage
 from agentlab.state.decisions import ReplanDecision, ReplanRecord
 from agentlab.state.messages import said
 from agentlab.state.state import State
+from agentlab.state.tool_loop import PendingApproval, ToolLoop
 from agentlab.views.inspector import inspector
 from agentlab.views.inspector.inspector import Inspector
 from agentlab.workflows.workflow import Workflow
@@ -37,13 +38,13 @@ HOSTILE = [
 TAGS = {
     "style", "div", "header", "strong", "span", "b", "i", "p", "details", "summary", "table",
     "thead", "tbody", "tr", "th", "td", "dl", "dt", "dd", "pre", "code", "h4", "article", "svg",
-    "g", "title", "rect", "text", "path", "polygon", "button",
+    "g", "title", "rect", "text", "path", "polygon", "button", "textarea",
 }  # fmt: skip
 ATTRIBUTES = {
     "class", "style", "open", "title", "data-step", "data-key", "role", "tabindex", "aria-label",
     "aria-pressed", "xmlns", "viewbox", "width", "height", "x", "y", "rx", "fill", "stroke",
     "stroke-width", "stroke-dasharray", "text-anchor", "font-family", "font-size", "font-weight",
-    "d", "points", "type", "data-call",
+    "d", "points", "type", "data-call", "data-review", "data-answer", "placeholder", "rows",
 }  # fmt: skip
 
 
@@ -99,8 +100,8 @@ def hostile_step(t: str, n: int, status: StepStatus, after: tuple[str, ...] = ()
     )  # fmt: skip
 
 
-def make_hostile_run(t: str) -> Run:
-    """Return a run with the text in every place that takes one."""
+def make_hostile_run(t: str, then: str = END) -> Run:
+    """Return a run with the text in every place that takes one, that has ended or waits."""
     statuses = list(StepStatus)
     steps = tuple(
         hostile_step(t, n, s, (f"{t}{n - 1}",) if n else ()) for n, s in enumerate(statuses)
@@ -108,15 +109,17 @@ def make_hostile_run(t: str) -> Run:
     plan = TaskPlan(steps=steps, answer=t, summary=t, user_intent=t)
     decision = ReplanDecision(action="REPLAN_REMAINING", reasoning=t, new_context_hints=(t,))
     record = ReplanRecord(at=1.0, visit=1, decision=decision, before=plan, after=plan)
+    call = PendingApproval(call_id=t, tool=t, arguments={t: t}, effect=t, reason=t)
     states = [
         State(user_input=t),
         State(
             user_input=t, final_response=f"{t}\n{t}", error=t, stopped_by=t, task_plan=plan,
             replan_history=[record], results={t: {t: t}}, attempts={f"{t}0": 1}, notes={t: t},
             messages=[said(t)],            world={t: {t: [t]}}, belief={t: t}, answer={t: t},
+            loop=ToolLoop(pending_approvals=(call,)),
         ),
     ]  # fmt: skip
-    flow = Workflow(t, [Node(t, lambda state, lab: state)], {t: END}, t)
+    flow = Workflow(t, [Node(t, lambda state, lab: state)], {t: then}, t)
     lab = al.Lab(tools=[], planner=Fixed(), strategy="never")
     run = Run(flow, lab, states, [t], lineage=Lineage(t, 0, (t,)), run_id=t)
     for kind in ("node", "step", "action", "tool", "lm", "decision", "fault", "event", t):

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from agentlab.runs.run import Run
     from agentlab.study.cells import Cell
 from agentlab.views.cli.terminal import line, table, visible
+from agentlab.views.people import arguments_text, title, told
 
 # ---- a run, step by step -------------------------------------------------------------------
 
@@ -43,15 +44,19 @@ def story(
 
 def _visits(spans: Sequence[Span], length: int) -> list[RenderableType]:
     parts: list[RenderableType] = []
+    visit = None
     for span in spans:
-        if span.kind == "node":
-            parts += [Text(""), Text(f"visit {span.visit}  {span.name}", style="bold")]
+        by_hand = told(span) is not None and span.visit != visit  # no node did it
+        if span.kind == "node" or by_hand:
+            visit, name = span.visit, f"({span.name})" if by_hand else span.name
+            parts += [Text(""), Text(f"visit {visit}  {name}", style="bold")]
             if span.error:
                 parts.append(_indented(f"error: {line(span.error, length)}", 2, "red"))
+        if span.kind == "node":
             continue
-        told = _TOLD.get(span.kind)
-        if told is not None:
-            parts += told(span, length)
+        telling = _TOLD.get(span.kind)
+        if telling is not None:
+            parts += telling(span, length)
     return parts
 
 
@@ -62,7 +67,8 @@ def kept_table(folder: str | Path) -> Table:
         for name in store.run_ids():
             found = store.load_run(name)
             state = found.states[-1]
-            ended = "not finished" if state.final_response is None else "finished"
+            open_ = "waits for approval" if state.held else "not finished"
+            ended = open_ if state.final_response is None else "finished"
             made.add_row(
                 name, found.workflow, line(state.agent_id), line(state.user_input, 60),
                 str(len(found.visited)), line(state.error or state.stopped_by or ended),
@@ -71,12 +77,15 @@ def kept_table(folder: str | Path) -> Table:
 
 
 def kept_story(run: Run, length: int = 160) -> RenderableType:
-    """Tell a kept run: plan, visits, calls, decisions, response."""
+    """Tell a kept run: plan, visits, calls, decisions, response, and what waits for people."""
     state = run.state
     head = Text(f"run {run.run_id}  {run.workflow.name}  {line(state.agent_id)}", style="bold")
     response = visible(state.final_response or "(not finished)")
+    calls = [f"{title(c)} {arguments_text(c)} {c.reason}" for c in run.waiting]
+    waits = [Text(""), Text("waits for approval", style="bold yellow")] if calls else []
     return Group(
-        head, Text(line(state.user_input)), *_visits(run.spans, length), Text(""),
+        head, Text(line(state.user_input)), *_visits(run.spans, length),
+        *waits, *(_indented(line(c), 2) for c in calls), Text(""),
         Text("final response", style="bold"), _indented(response, 2),
     )  # fmt: skip
 
@@ -117,27 +126,32 @@ def _tool(span: Span, length: int) -> list[RenderableType]:
 
 
 def _fault(span: Span, length: int) -> list[RenderableType]:
-    told = span.output if isinstance(span.output, dict) else {}
-    how = ", ".join(str(told[k]) for k in ("persistence", "visibility") if k in told)
+    output = span.output if isinstance(span.output, dict) else {}
+    how = ", ".join(str(output[k]) for k in ("persistence", "visibility") if k in output)
     return [_indented(f"fault: {line(span.name)} ({line(how)})", 6, "magenta")]
 
 
 def _event(span: Span, length: int) -> list[RenderableType]:
-    told = span.output if isinstance(span.output, dict) else {}
-    return [_indented(line(f"event {span.name}: {told.get('description', '')}", length), 6, "dim")]
+    output = span.output if isinstance(span.output, dict) else {}
+    return [
+        _indented(line(f"event {span.name}: {output.get('description', '')}", length), 6, "dim")
+    ]
 
 
 def _decision(span: Span, length: int) -> list[RenderableType]:
-    told = span.output if isinstance(span.output, dict) else {}
-    if span.name == "plan" and "steps" in told:
+    by_person = told(span)
+    if by_person is not None:
+        return [_indented(line(by_person, length), 2, "yellow")]
+    output = span.output if isinstance(span.output, dict) else {}
+    if span.name == "plan" and "steps" in output:
         scope = span.input.get("scope", "") if isinstance(span.input, dict) else ""
-        parts = [_indented(f"plan ({scope}), {len(told['steps'])} steps", 2)]
-        for step, target, arguments in told["steps"]:
+        parts = [_indented(f"plan ({scope}), {len(output['steps'])} steps", 2)]
+        for step, target, arguments in output["steps"]:
             call = f"{line(step)}: {line(target)}({_arguments(arguments)})"
             parts.append(_indented(line(call, length), 4, "cyan"))
         return parts
-    spent = f" ({told['spent']} spent)" if told.get("spent") else ""
-    why = f": {told['reasoning']}" if told.get("reasoning") else ""
+    spent = f" ({output['spent']} spent)" if output.get("spent") else ""
+    why = f": {output['reasoning']}" if output.get("reasoning") else ""
     return [_indented(line(f"decision {span.name}{spent}{why}", length), 2, "yellow")]
 
 

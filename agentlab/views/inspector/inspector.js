@@ -140,6 +140,40 @@ function render({ model, el }) {
     group("", publish, event, news),
   );
 
+  // what waits for a person: each call is a card made by waiting.py
+  const waits = make("div", "agentlab-waits");
+  const card = (event) => event.target.closest?.("[data-review]");
+  waits.addEventListener("click", (event) => {
+    const hit = event.target.closest?.("[data-answer]");
+    if (!hit) return;
+    const of = card(event);
+    act("review", {
+      call_id: of.dataset.review,
+      answer: hit.dataset.answer,
+      arguments: of.querySelector(".agentlab-arguments").value,
+      reason: of.querySelector(".agentlab-reason").value,
+    });
+  });
+  waits.addEventListener("input", (event) => edits(card(event)));
+  // what was edited must not be taken for approved as it was
+  const edits = (of) => {
+    const given = of.querySelector(".agentlab-arguments");
+    const same = given.value === given.defaultValue;
+    of.querySelector("[data-answer=approve]").disabled = !same;
+    of.querySelector("[data-answer=edit]").disabled = same;
+  };
+  const said = make("input", "agentlab-call-text agentlab-news agentlab-said");
+  said.type = "text";
+  said.placeholder = "what the user says next";
+  said.setAttribute("aria-label", said.placeholder);
+  const speak = () => {
+    act("say", { text: said.value });
+    said.value = "";
+  };
+  said.addEventListener("keydown", (e) => e.key === "Enter" && speak());
+  const nextTurn = "Begin the next turn of this run";
+  const turn = group("agentlab-turn", button("say", "Say", nextTurn, speak), said);
+
   const message = make("p", "agentlab-message-line");
   message.setAttribute("role", "status");
   const progress = make("progress", "agentlab-progress");
@@ -262,10 +296,13 @@ function render({ model, el }) {
     const view = model.get("view");
     fill(head, view.panels.head);
     fill(graph, view.panels.graph);
+    fill(waits, view.panels.waiting);
+    for (const one of waits.querySelectorAll("[data-review]")) edits(one);
+    turn.hidden = !view.ended;
     for (const name of ["steps", "state", "trace", "lm"]) fill(panels[name], view.panels[name]);
     ask(view.asking, view.running);
 
-    step.disabled = run.disabled = until.disabled = view.running || view.ended;
+    step.disabled = run.disabled = until.disabled = view.running || view.ended || view.waits;
     pause.disabled = !view.running;
     const past = view.at < view.last;
     rewind.textContent = past ? "Rewind to here" : "Rewind";
@@ -360,7 +397,7 @@ function render({ model, el }) {
 
   el.classList.add("agentlab", "agentlab-live");
   window.addEventListener("keydown", guard, true);
-  el.append(head, bar, faults, message, time, graph, tabs, ...TABS.map(([name]) => panels[name]));
+  el.append(head, bar, faults, turn, message, waits, time, graph, tabs, ...TABS.map(([name]) => panels[name]));
   panels.lm.before(asked);
   open("steps");
   draw();

@@ -23,27 +23,25 @@ from weakref import WeakValueDictionary, ref
 import anywidget
 import traitlets
 
-from agentlab.environments.fault_plan import LM_KINDS, FaultKind, Persistence, TargetedFault
+from agentlab.environments.fault_plan import FaultKind, Persistence, TargetedFault
 from agentlab.errors import AgentLabError, PlanError, PlanParseError, RunError, UnknownNameError
 from agentlab.plans.task_plan import TaskPlan
-from agentlab.runs.graph import END
+from agentlab.runs.graph import END, WAIT
 from agentlab.runs.run import Run
-from agentlab.runs.visits import Visit
 from agentlab.state.events import ChangeType, ContextChangeEvent
 from agentlab.state.state import State
+from agentlab.state.tool_loop import Answer
 from agentlab.trace.span import Span
 from agentlab.views.inspector.plan_text import edited_plan, remaining_text
+from agentlab.views.inspector.view import happened, named, offered, panels, stands
 from agentlab.views.page import html
-from agentlab.views.page.drawing import timeline
-from agentlab.views.page.markup import Child, clean, markup, tag
+from agentlab.views.page.markup import clean
+from agentlab.views.people import read_arguments
 
 CHUNK = 0.15
 """Seconds of a long run between two looks at it."""
 
 HERE = Path(__file__).parent
-
-PUBLISHED = (ChangeType.NEW_CONSTRAINT, ChangeType.EXTERNAL_SIGNAL)
-"""Types of events that a person publishes; the others are the run's own."""
 
 
 class Inspector(anywidget.AnyWidget):
@@ -126,11 +124,11 @@ class Inspector(anywidget.AnyWidget):
         self._goal = None
         visit = self.run.step()
         self._at = None
-        self._say(f"{visit.node}: {_happened(visit) or 'done'}")
+        self._say(f"{visit.node}: {happened(visit) or 'done'}")
 
     def _do_run(self, node: str = END) -> None:
         if self.run.finished:
-            raise RunError("the run is finished; rewind or fork it to go on")
+            raise RunError("the run is finished; say something, rewind or fork it to go on")
         known = (*self.run.workflow.nodes, END)
         if node not in known:
             raise UnknownNameError("node", str(node), known)
@@ -144,13 +142,14 @@ class Inspector(anywidget.AnyWidget):
         goal, deadline = self._goal, time.perf_counter() + CHUNK
 
         def enough(_: State) -> bool:
-            return self.run.next_node in (goal, END) or time.perf_counter() >= deadline
+            return self.run.next_node in (goal, END, WAIT) or time.perf_counter() >= deadline
 
         self.run.run_until(enough)
-        if self.run.next_node in (goal, END):
+        there = self.run.next_node
+        if there in (goal, END, WAIT):
             self._goal = None
-            reached = self.run.next_node == goal
-            self._say("" if reached else f"The run ended without reaching {goal}.")
+            ended = "" if there == goal else f"The run ended without reaching {goal}."
+            self._say(stands(self.run) or ended)
 
     def _do_pause(self) -> None:
         self._goal = None
@@ -202,6 +201,19 @@ class Inspector(anywidget.AnyWidget):
     def _do_publish(self, type: str, description: str = "") -> None:
         self.run.publish(ContextChangeEvent(type=ChangeType(type), description=description))
         self._say(f"{type} is published; the run hears of it at its next visit.")
+
+    def _do_review(
+        self, call_id: str, answer: str, arguments: str = "", reason: str = ""
+    ) -> None:  # fmt: skip
+        given = read_arguments(arguments) if answer == Answer.EDIT else None
+        visit = self.run.review(call_id, answer, given, reason=reason)
+        self._at = None
+        self._say(f"{happened(visit)}. {stands(self.run) or 'Step or run to go on.'}")
+
+    def _do_say(self, text: str) -> None:
+        self.run.say(text)
+        self._at = None
+        self._say("The next turn begins; step or run to go on.")
 
     def _do_look(self, at: int) -> None:
         last = len(self.run.visited)
@@ -290,60 +302,27 @@ class Inspector(anywidget.AnyWidget):
         run, at, last = self.run, self._place(), len(self.run.visited)
         state = self._looked_at()
         steps = state.task_plan.steps if state.task_plan is not None else ()
-        where, _ = html.standing(run)
+        asking = self._asking and {
+            k: clean(v) if isinstance(v, str) else v for k, v in self._asking.items()
+        }
         return {
+            **offered(run),
             "running": self._goal is not None,
-            "ended": not where.startswith("before "),
             "at": at,
             "last": last,
             "place": "where the run stands" if at == last else f"before {run.visited[at]}",
             "settled": sum(s.settled for s in steps),
             "steps": len(steps),
             "message": self._message,
-            "runs": [clean(_named(r)) for r in self.runs],
+            "runs": [clean(named(r)) for r in self.runs],
             "run": self.runs.index(run),
-            "nodes": [clean(n) for n in run.workflow.nodes],
-            "tools": [clean(t) for t in run.lab.tools],
-            "kinds": [k.value for k in FaultKind if k not in LM_KINDS],
-            "persistence": [p.value for p in Persistence],
-            "events": [t.value for t in PUBLISHED],
-            "targets": [f"{t.kind} on {clean(t.tool)}" for t in run.state.fault_plan.targets],
             "editor": {
                 "text": clean(remaining_text(state.task_plan)) if state.task_plan else None,
                 **self._editor,
             },
-            "asking": None
-            if self._asking is None
-            else {k: clean(v) if isinstance(v, str) else v for k, v in self._asking.items()},
-            "panels": self._panels(state, at),
+            "asking": asking,
+            "panels": panels(run, at, self._step, self._spans(at)),
         }
-
-    def _panels(self, state: State, at: int) -> dict[str, str]:
-        spans = self._spans(at)
-        chosen = self._step
-        if chosen is None and state.task_plan is not None and state.task_plan.remaining:
-            chosen = state.task_plan.remaining[0].step_id
-        details = html.step_details(state, chosen, spans) if chosen is not None else None
-        last = [s for s in spans if s.visit == at - 1 and s.kind != "run"]
-        changed: Child = "Nothing has run yet."
-        if at > 0:
-            changed = html.diff_html(self.run.states[at - 1], state)
-        heading = f"Changed by visit {at - 1}, {self.run.visited[at - 1]}" if at else "Changes"
-        return {
-            "head": html.head(self.run),
-            "graph": html.graph(state.task_plan, self._step, live=True),
-            "steps": markup(details, html.steps_table(state, self._step)),
-            "state": markup(
-                tag("h4", heading), changed, tag("h4", "State"), html.state_html(state)
-            ),
-            "trace": markup(
-                tag("h4", f"Visit {at - 1}" if at else "Nothing has run yet"),
-                html.span_tree(last) if at else None,
-                tag("h4", "What happened so far"), html.log(spans),
-                tag("h4", "Timeline, simulated seconds"), timeline(spans),
-            ),
-            "lm": html.lm_calls(spans, live=True),
-        }  # fmt: skip
 
     def _spans(self, at: int) -> list[Span]:
         """Return what was recorded before visit ``at``, of forks with what came before the fork."""
@@ -378,23 +357,6 @@ def _explained(error: BaseException) -> str:
     if isinstance(error, KeyboardInterrupt):
         return "Interrupted; the run is as it was before this visit."
     return f"{type(error).__name__}: {error}"
-
-
-def _happened(visit: Visit) -> str:
-    """Say what a visit did, in a line: steps and decisions."""
-    told = [
-        s.name if s.kind == "decision" else f"{s.step_id} {s.error or 'completed'}"
-        for s in visit.spans
-        if s.kind in ("decision", "step")
-    ]
-    return ", ".join(told)
-
-
-def _named(run: Run) -> str:
-    if run.lineage is None:
-        return f"run {run.run_id[:6]}"
-    edits = f", {' and '.join(run.lineage.edits)} edited" if run.lineage.edits else ""
-    return f"fork {run.run_id[:6]} at {run.lineage.at}{edits}"
 
 
 # ---- one Inspector a run, following the cells -------------------------------------------------

@@ -15,7 +15,7 @@ from typing import Any
 from agentlab.base.values import Value, shortened
 from agentlab.plans.graph import diff
 from agentlab.plans.task_plan import TaskPlan, TaskStep
-from agentlab.runs.graph import END
+from agentlab.runs.graph import END, WAIT
 from agentlab.runs.run import Run
 from agentlab.state.decisions import ReplanRecord
 from agentlab.state.state import HOMES, State
@@ -36,11 +36,16 @@ from agentlab.views.page.markup import (
     table,
     tag,
 )
+from agentlab.views.page.waiting import waiting_html
+from agentlab.views.people import told
 
 LOGGED = ("decision", "fault", "event")
 """Kinds of spans that say what happened."""
 
 NOTHING = tag("i", "nothing")
+
+WAITS = "waits for people"
+"""Said of a run that stands, and has not ended."""
 
 
 @cache
@@ -54,6 +59,7 @@ def run_html(run: Run) -> str:
     state = run.state
     parts = [
         head(run),
+        waiting_html(run),
         graph(state.task_plan),
         section("Steps", steps_table(state), opened=True),
         section("What happened", log(run.spans), opened=True),
@@ -113,6 +119,8 @@ def _response(text: str) -> Html:
 def standing(run: Run) -> tuple[str, tuple[str, ...]]:
     """Say where a run stands, in words, and what is missing when it ended without success."""
     try:
+        if run.next_node == WAIT:
+            return WAITS, ()
         if run.next_node != END:
             return f"before {run.next_node}", ()
         if run.lab.scenario is None:
@@ -299,7 +307,13 @@ def _told(span: Span) -> Any:
     if span.kind == "fault":
         words = ("persistence", "visibility", "tool", "source")
         return ", ".join(str(output[w]) for w in words if w in output)
-    return span.error or output.get("description") or output.get("reasoning") or _asked(span)
+    return (
+        span.error
+        or told(span)
+        or output.get("description")
+        or output.get("reasoning")
+        or _asked(span)
+    )
 
 
 def _asked(span: Span) -> Any:

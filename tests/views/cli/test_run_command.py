@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from importlib import import_module
 from importlib.util import find_spec
 
 import pytest
@@ -95,7 +96,6 @@ def test_workers_are_threads(said, given, monkeypatch):
 
 
 def test_a_model_plans_asks_a_sub_agent_and_answers(said, monkeypatch):
-    from agentlab.lm import connect as connecting
     from agentlab.lm.scripted import scripted
     from agentlab.lm.serde import prompt_text
 
@@ -112,6 +112,7 @@ def test_a_model_plans_asks_a_sub_agent_and_answers(said, monkeypatch):
             return json.dumps(plan if "haiku" in prompt else inner)
         return "seven syllables" if prompt.endswith("seven") else "Here it is: \x1b[31mred"
 
+    connecting = import_module("agentlab.lm.connect")  # the package's own name may be the function
     monkeypatch.setattr(connecting, "connect", lambda *a, **k: scripted(reply))
     code, out, err = said("--lm", "openai/for-this-test-alone")
     assert (code, out) == (0, "Here it is: \\x1b[31mred\n"), err

@@ -425,3 +425,113 @@ def test_an_event_is_published_and_decided_about(chain, front_end):
     front("publish", type="EXTERNAL_SIGNAL")
     assert front.failed
     assert "the run has ended" in front.said
+
+
+# ---- people in the loop --------------------------------------------------------------------------
+
+
+@pytest.fixture
+def waits(notes, step):
+    """A run that waits for the approval of a refund, with a step that goes on beside it."""
+    refund = notes.tool(
+        "refund", effect="irreversible", needs_approval=True,
+        parameters={"type": "object", "properties": {"order": {"type": "integer"}}},
+    )  # fmt: skip
+    plan = [step("pay", "refund", parameters={"order": 17}), step("other")]
+    return notes.start(plan, tools=[refund], strategy="never")
+
+
+def test_a_run_that_waits_shows_what_for_and_cannot_be_stepped(waits, notes, front_end):
+    front = front_end(waits)
+    assert front.view["panels"]["waiting"] == ""
+    view = front("run")
+    assert (view["running"], view["ended"], view["waits"]) == (False, False, True)
+    assert front.said == "The run waits for pay."
+    assert "waits for people" in view["panels"]["head"]
+    assert "pay: refund (irreversible)" in view["panels"]["waiting"]
+    assert "&quot;order&quot;: 17" in view["panels"]["waiting"]
+    assert [name for name, _ in notes.made] == ["note"]
+    front("step")
+    assert front.failed
+    assert "waits for a review of pay" in front.said
+    assert front("go_on")["running"] is False
+    front("run", node="reflection")
+    assert (front.view["running"], front.said) == (False, "The run waits for pay.")
+
+
+def test_approve(waits, notes, front_end):
+    front = front_end(waits)
+    front("run")
+    view = front("review", call_id="pay", answer="approve", arguments='{"order": 17}', reason="")
+    told = 'a person approved refund({"order":17})'
+    assert front.said == f"{told}. Step or run to go on."
+    assert not front.failed
+    assert (view["waits"], view["panels"]["waiting"]) == (False, "")
+    assert waits.visited[-1] == "(review)"
+    assert "a person approved refund" in view["panels"]["trace"]
+    assert front("run")["ended"]
+    assert ("refund", {"order": 17}) in notes.made
+    assert waits.replay().identical
+
+
+def test_edit_is_read_strictly_and_held_against_the_schema(waits, notes, front_end):
+    front = front_end(waits)
+    front("run")
+    for text, problem in [
+        ("{", "the arguments are not JSON"),
+        ('{"order": 1, "order": 2}', "the arguments are not JSON"),
+        ("17", "expected the arguments as an object of JSON"),
+        ('{"order": "x"}', "is not of type"),
+    ]:
+        view = front("review", call_id="pay", answer="edit", arguments=text, reason="")
+        assert front.failed
+        assert problem in front.said
+        assert view["waits"]
+    front("review", call_id="pay", answer="edit", arguments='{"order": 18}', reason="a typo")
+    assert "which is now refund" in front.said
+    front("run")
+    assert ("refund", {"order": 18}) in notes.made
+
+
+def test_reject_with_a_reason(waits, notes, front_end):
+    front = front_end(waits)
+    front("run")
+    front("review", call_id="pay", answer="reject", arguments='{"order": 17}', reason="not today")
+    front("run")
+    assert waits.plan.step("pay").error == "rejected: a person did not approve: not today"
+    assert [name for name, _ in notes.made] == ["note"]
+    front("review", call_id="pay", answer="approve")
+    assert front.failed
+    assert "no call 'pay' waits" in front.said
+
+
+def test_a_fork_takes_another_answer(waits, notes, front_end):
+    front = front_end(waits)
+    front("run")
+    at = len(waits.visited)
+    front("review", call_id="pay", answer="reject")
+    front("run")
+    front("look", at=at)
+    assert front("fork")["waits"]
+    front("review", call_id="pay", answer="approve")
+    assert front("run")["ended"]
+    assert ("refund", {"order": 17}) in notes.made
+    assert waits.plan.step("pay").error is not None
+
+
+def test_say_begins_the_next_turn(run, front_end):
+    front = front_end(run)
+    front("say", text="And now?")
+    assert front.failed
+    assert "under way" in front.said
+    assert front("run")["ended"]
+    front("say", text="  ")
+    assert front.failed
+    view = front("say", text="And <b>now</b>?")
+    assert not front.failed
+    assert not view["ended"]
+    assert run.visited[-1] == "(say)"
+    assert run.state.user_input == "And <b>now</b>?"
+    assert "And &lt;b&gt;now&lt;/b&gt;?" in view["panels"]["head"]
+    assert "user: And &lt;b&gt;now" in view["panels"]["trace"]
+    assert front("run")["ended"]

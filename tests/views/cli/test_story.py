@@ -1,0 +1,64 @@
+"""What ``agentlab show`` tells of people: what waits for them, and what they said."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from agentlab.runs.run import Run
+from agentlab.views.cli.story import kept_story, kept_table
+from agentlab.workflows.named import get_workflow
+
+
+def shown(what):
+    to = Console(file=io.StringIO(), width=200, markup=False, highlight=False, emoji=False)
+    to.print(what)
+    return "\n".join(row.rstrip() for row in to.file.getvalue().splitlines())
+
+
+@pytest.fixture
+def waiting(notes, step, tmp_path):
+    """A durable run that waits for the approval of a refund."""
+    refund = notes.tool("refund", effect="irreversible", needs_approval=True)
+    lab = notes.lab([step("pay", "refund", parameters={"order": 17})], tools=[refund])
+    run = get_workflow("autonomous").start(lab, "refund it", store=str(tmp_path))
+    run.finish()
+    return run
+
+
+def test_a_run_that_waits(waiting, tmp_path):
+    text = shown(kept_story(waiting))
+    assert 'waits for approval\n  pay: refund (irreversible) {"order": 17}\n' in text
+    assert "(not finished)" in text
+    assert "waits for approval" in shown(kept_table(tmp_path))
+
+
+def test_what_was_said(waiting, tmp_path):
+    waiting.review("pay", "edit", {"order": 18}, reason="typed\x1b[2J", by="Eve")
+    waiting.finish()
+    waiting.say("And now?")
+    text = shown(kept_story(waiting))
+    told = 'Eve changed and approved refund({"order":17}), which is now refund({"order":18}): typed'
+    assert f"visit 3  (review)\n  {told}\\x1b[2J\n\nvisit 4  plan_execution\n" in text
+    assert text.count("(review)") == 1
+    assert f"visit {len(waiting.visited) - 1}  (say)\n  user: And now?\n" in text
+    assert "waits for approval" not in text
+    assert "not finished" in shown(kept_table(tmp_path))
+
+
+def test_it_is_told_from_the_folder_alone(waiting, tmp_path):
+    waiting.review("pay", "reject", reason="no")
+    again = Run.resume(str(tmp_path), waiting.lab)
+    assert 'visit 3  (review)\n  a person rejected refund({"order":17}): no\n' in shown(
+        kept_story(again)
+    )
+
+
+def test_an_answer_of_the_lab_is_no_visit_of_its_own(notes, step):
+    ask = notes.tool("ask", needs_approval=True)
+    run = notes.run([step("a", "ask")], tools=[ask], review="approve")
+    text = shown(kept_story(run))
+    assert "(review)" not in text
+    assert "  lab approved ask({})\n" in text
