@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
-from agentlab.base.values import Json, canonical
+from agentlab.base.documents import Json, canonical
 from agentlab.errors import ConfigError
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"

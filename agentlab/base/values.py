@@ -18,30 +18,23 @@ and never changed in place. ``digest`` is their identity across processes.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Self, TypeVar
 
 from pydantic import (
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     GetCoreSchemaHandler,
-    InstanceOf,
-    PlainSerializer,
     TypeAdapter,
     ValidationError,
 )
 from pydantic.alias_generators import to_camel
 from pydantic_core import core_schema
 
-from agentlab.base.persistent import PersistentMap, PersistentVector, pmap, pvector
-
-Json = Any
-"""A JSON value: None, bool, int, float, str, list or dict with string keys."""
+from agentlab.base.documents import digest, shortened
+from agentlab.base.persistent import PersistentMap, PersistentVector
 
 T = TypeVar("T")
 V = TypeVar("V", bound="Value")
@@ -314,113 +307,6 @@ def _adapter_config(annotation: Any) -> ConfigDict | None:
     return ConfigDict(arbitrary_types_allowed=True)
 
 
-def _listed(value: Any) -> bool:
-    """Say whether it is a sequence that becomes a vector of ours: a list or a tuple, for one."""
-    return isinstance(value, Sequence) and not isinstance(value, (str, bytes, PersistentVector))
-
-
-def _to_pvector(value: Any) -> Any:
-    return pvector(value) if _listed(value) else value
-
-
-def _to_pmap(value: Any) -> Any:
-    return pmap(value) if isinstance(value, Mapping) else value
-
-
-def thaw(value: Any) -> Any:
-    """Return ``value`` with persistent vectors and maps as plain lists and dicts.
-
-    Records stay records: pydantic serialises what it finds inside.
-    """
-    if value is None or isinstance(value, (str, int, float)):
-        return value
-    if isinstance(value, dict):  # known at once; asking whether it is a Mapping takes long
-        return {key: thaw(item) for key, item in value.items()}
-    if isinstance(value, Value):
-        return value.to_json()
-    if isinstance(value, Sequence) and not isinstance(value, bytes):
-        return [thaw(item) for item in value]
-    if isinstance(value, Mapping):
-        return {key: thaw(item) for key, item in value.items()}
-    return value
-
-
-def plain(value: Any) -> Any:
-    """Return one persistent vector, map or record as plain data: ``default`` of a JSON encoder.
-
-    Raises
-    ------
-    TypeError
-        It is none of these.
-    """
-    if isinstance(value, Value):
-        return value.to_json()
-    if isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
-        return list(value)
-    if isinstance(value, Mapping):
-        return dict(value)
-    raise TypeError(f"{type(value).__name__} is not JSON: {value!r}")
-
-
-def vector_of(item: Any) -> Any:
-    """Annotate a persistent vector whose items are ``item`` when they arrive as plain data.
-
-    Only data that arrives as a list (from JSON) is validated item by item: a vector that grew by
-    ``append`` was checked when its items were made, and a step must not cost its history.
-    """
-    adapter: list[TypeAdapter[Any]] = []
-
-    def convert(value: Any) -> Any:
-        if _listed(value):
-            if not adapter:
-                adapter.append(TypeAdapter(item))
-            return pvector([adapter[0].validate_python(x) for x in value])
-        return value
-
-    return Annotated[
-        PersistentVector[Any],
-        InstanceOf[PersistentVector[Any]],
-        BeforeValidator(convert),
-        PlainSerializer(thaw),
-    ]
-
-
-def map_of(item: Any) -> Any:
-    """Annotate a persistent map from strings to ``item``, as ``vector_of`` does a vector."""
-    adapter: list[TypeAdapter[Any]] = []
-
-    def convert(value: Any) -> Any:
-        if isinstance(value, Mapping) and not isinstance(value, PersistentMap):
-            if not adapter:
-                adapter.append(TypeAdapter(item))
-            return pmap({k: adapter[0].validate_python(v) for k, v in value.items()})
-        return value
-
-    return Annotated[
-        PersistentMap[Any],
-        InstanceOf[PersistentMap[Any]],
-        BeforeValidator(convert),
-        PlainSerializer(thaw),
-    ]
-
-
-Vector = Annotated[
-    PersistentVector[Any],
-    InstanceOf[PersistentVector[Any]],
-    BeforeValidator(_to_pvector),
-    PlainSerializer(thaw),
-]
-"""A persistent vector of JSON values."""
-
-Map = Annotated[
-    PersistentMap[Any],
-    InstanceOf[PersistentMap[Any]],
-    BeforeValidator(_to_pmap),
-    PlainSerializer(thaw),
-]
-"""A persistent map from strings to JSON values."""
-
-
 def with_fields(record: V, fields: Mapping[str, Any], problem: type[Exception], what: str) -> V:
     """Return ``record`` with fields changed; what does not fit is one error that names the field.
 
@@ -465,100 +351,3 @@ def explain(error: ValidationError, *, show: bool = True) -> str:
             got += f"; {suggest(str(item['input']), known)}"
         parts.append(f"field {where}: {item['msg']}{got}")
     return "; ".join(parts)
-
-
-def shortened(text: str, length: int) -> str:
-    """Return text of at most ``length`` characters, with an ellipsis where it was cut.
-
-    Examples
-    --------
-    >>> shortened("book_the_hotel", 8)
-    'book_th…'
-    """
-    return text if len(text) <= length else f"{text[: length - 1]}…"
-
-
-def percent(share: float, digits: int = 0) -> str:
-    """Return a share as a percentage; a dash when it is unknown.
-
-    Examples
-    --------
-    >>> percent(0.931), percent(0.931, 1), percent(float("nan"))
-    ('93%', '93.1%', '–')
-    """
-    return "–" if share != share else f"{share:.{digits}%}"
-
-
-_CANONICAL = json.JSONEncoder(
-    sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
-)
-
-
-def canonical(value: Json) -> str:
-    """Return the canonical JSON text of ``value``: sorted keys, no spaces, no NaN.
-
-    Raises
-    ------
-    TypeError, ValueError
-        ``value`` is not JSON.
-    """
-    return _CANONICAL.encode(value)
-
-
-def digest(value: Json) -> str:
-    """Return 16 hexadecimal digits that identify a JSON value in every process.
-
-    Examples
-    --------
-    >>> digest({"a": 1, "b": 2}) == digest({"b": 2, "a": 1})
-    True
-    """
-    data = canonical(value).encode("utf-8", "surrogatepass")  # JSON may spell a lone surrogate
-    return hashlib.blake2b(data, digest_size=8).hexdigest()
-
-
-def merge_patch(target: Json, patch: Json) -> Json:
-    """Apply a JSON merge patch (RFC 7386) without changing ``target``; share what is untouched.
-
-    Examples
-    --------
-    >>> merge_patch({"a": 1, "b": {"c": 2}}, {"b": {"c": None, "d": 3}})
-    {'a': 1, 'b': {'d': 3}}
-    """
-    if not isinstance(patch, dict):
-        return patch
-    if not patch and isinstance(target, dict):
-        return target
-    result = dict(target) if isinstance(target, dict) else {}
-    for key, value in patch.items():
-        if value is None:
-            result.pop(key, None)
-        else:
-            result[key] = merge_patch(result.get(key), value)
-    return result
-
-
-def set_path(document: dict[str, Any], path: Sequence[str], value: Json) -> dict[str, Any]:
-    """Return ``document`` with the value at ``path`` replaced, sharing every other subtree.
-
-    Examples
-    --------
-    >>> set_path({"a": {"b": 1}, "c": 2}, ("a", "b"), 5)
-    {'a': {'b': 5}, 'c': 2}
-    """
-    head, *rest = path
-    inner = set_path(document.get(head, {}), rest, value) if rest else value
-    return {**document, head: inner}
-
-
-def is_json(value: Any) -> bool:
-    """Say whether ``value`` is JSON through and through (finite numbers, string keys)."""
-    if value is None or isinstance(value, (bool, int, str)):
-        return True
-    if isinstance(value, float):
-        return value == value and value not in (float("inf"), float("-inf"))
-    if isinstance(value, list):
-        return all(map(is_json, value))
-    if isinstance(value, dict):
-        return all(isinstance(k, str) and is_json(v) for k, v in value.items())
-    return False

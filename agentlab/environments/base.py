@@ -24,7 +24,8 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from agentlab.base.values import Document, Json, canonical, merge_patch
+from agentlab.base.documents import Json, canonical, merge_patch
+from agentlab.base.values import Document
 from agentlab.environments.scenario import Goal, Scenario
 from agentlab.tools.calls import CallRecord as CallRecord, ToolError
 from agentlab.tools.tool import Tool, ToolRegistry

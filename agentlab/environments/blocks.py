@@ -18,8 +18,9 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator
 from typing import Any
 
+from agentlab.base.documents import digest
 from agentlab.base.schemas import object_schema
-from agentlab.base.values import Document, digest
+from agentlab.base.values import Document
 from agentlab.environments.base import Call, Outcome
 from agentlab.environments.blocksworld import (
     MOVED,

@@ -18,8 +18,9 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
+from agentlab.base.documents import merge_patch
 from agentlab.base.schemas import object_schema
-from agentlab.base.values import Document, merge_patch
+from agentlab.base.values import Document
 from agentlab.environments.base import Call, Environment, Outcome
 from agentlab.environments.scenario import Goal
 from agentlab.tools.calls import ToolError

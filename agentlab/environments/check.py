@@ -6,8 +6,9 @@ import copy
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from agentlab.base.documents import Json, canonical, is_json
 from agentlab.base.schemas import check_schema
-from agentlab.base.values import Document, Json, canonical, is_json
+from agentlab.base.values import Document
 from agentlab.environments.base import Begun, Call, Environment, Outcome
 from agentlab.environments.scenario import Goal, Scenario
 from agentlab.errors import EnvironmentContractError, UnknownNameError

@@ -30,8 +30,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from agentlab.base.documents import digest
 from agentlab.base.schemas import object_schema
-from agentlab.base.values import Document, digest
+from agentlab.base.values import Document
 from agentlab.environments.base import Call, Environment, Outcome
 from agentlab.environments.scenario import Goal
 from agentlab.tools.calls import ToolError

@@ -32,8 +32,9 @@ import math
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from agentlab.base.documents import digest
 from agentlab.base.schemas import object_schema
-from agentlab.base.values import Document, digest
+from agentlab.base.values import Document
 from agentlab.environments.base import Begun, Call, Environment, Outcome
 from agentlab.environments.scenario import Goal
 from agentlab.tools.calls import ToolError

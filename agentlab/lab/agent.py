@@ -13,7 +13,7 @@ from copy import copy
 from dataclasses import replace
 from typing import Any
 
-from agentlab.base.values import Json
+from agentlab.base.documents import Json
 from agentlab.environments.suites import find_agents, find_recording
 from agentlab.errors import AgentLabError, ConfigError, UnknownNameError, suggest
 from agentlab.lm.model import Model

@@ -16,11 +16,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from agentlab.base.values import Json, digest
+from agentlab.base.documents import Json, digest
 from agentlab.errors import AgentLabError, RunError, UnknownNameError
 from agentlab.lab.bench import Bench, StepOutcome
 from agentlab.plans.task_plan import StepStatus, TaskPlan, TaskStep
-from agentlab.state.state import EXECUTE_NEXT_TASK, WAIT_FOR_REVIEW, Failure, State
+from agentlab.state.records import Failure
+from agentlab.state.state import EXECUTE_NEXT_TASK, WAIT_FOR_REVIEW, State
 from agentlab.state.tool_loop import Answer, PendingApproval, Review
 from agentlab.tools.tool import Tool
 from agentlab.trace.journal import Address

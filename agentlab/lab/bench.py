@@ -7,12 +7,13 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from agentlab.state.config import AgentConfig
-from agentlab.state.state import State, UnderWay
+from agentlab.state.records import UnderWay
+from agentlab.state.state import State
 from agentlab.trace.journal import Address, Journal
 from agentlab.trace.recorder import Recorder
 
 if TYPE_CHECKING:
-    from agentlab.base.values import Json
+    from agentlab.base.documents import Json
     from agentlab.lab.talk import Talk
     from agentlab.lm.model import Model
     from agentlab.minds.base import Planner, Responder
@@ -23,7 +24,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from agentlab.base.values import Json
+from agentlab.base.documents import Json
 from agentlab.errors import suggest
 from agentlab.minds.base import Kit
 from agentlab.plans.task_plan import TaskStep

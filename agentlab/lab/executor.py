@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from agentlab.base.documents import Json
 from agentlab.base.schemas import check_schema
-from agentlab.base.values import At, Json, More, validated
+from agentlab.base.values import At, More, validated
 from agentlab.errors import ReferenceError_, ReplayError, suggest
 from agentlab.lab.approval import admitted
 from agentlab.lab.bench import Bench, StepOutcome
@@ -22,7 +23,8 @@ from agentlab.lab.scheduling import capacities, lacking, startable, waits
 from agentlab.plans.references import compile_path, resolve
 from agentlab.plans.task_plan import InterruptionContext, PlanStatus, StepStatus, TaskStep
 from agentlab.state.events import SEVERITY, ChangeType, ContextChangeEvent, Severity
-from agentlab.state.state import State, TaskResult, UnderWay
+from agentlab.state.records import TaskResult, UnderWay
+from agentlab.state.state import State
 
 
 class SimulatedExecutor:

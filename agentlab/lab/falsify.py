@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from agentlab.base.values import Json
+from agentlab.base.documents import Json
 from agentlab.environments.fault_plan import (
     FaultKind,
 )

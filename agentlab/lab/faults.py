@@ -17,8 +17,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from agentlab.base.documents import Json, digest, merge_patch
 from agentlab.base.randomness import choose, uniform
-from agentlab.base.values import Document, Json, More, digest, merge_patch
+from agentlab.base.values import Document, More
 from agentlab.environments.base import Call, Environment, Outcome
 from agentlab.environments.fault_plan import (
     LM_KINDS,
@@ -32,7 +33,8 @@ from agentlab.environments.fault_plan import (
 )
 from agentlab.lab.falsify import emptied, falsify
 from agentlab.state.events import SEVERITY, ChangeType, ContextChangeEvent
-from agentlab.state.state import DeliveredFault, Fault, State
+from agentlab.state.records import DeliveredFault, Fault
+from agentlab.state.state import State
 from agentlab.tools.calls import ToolError
 from agentlab.tools.tool import Effect, Tool
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from agentlab.base.values import Json
+from agentlab.base.documents import Json
 
 STAGES = ("intent_recognition", "planning", "task_execution", "reflection")
 

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from agentlab import errors
-from agentlab.base.values import Json
+from agentlab.base.documents import Json
 from agentlab.environments.fault_plan import FaultKind, Visibility
 from agentlab.errors import ConfigError, LMError, LMTooLong, RunError
 from agentlab.lab.faults import advance
@@ -27,7 +27,8 @@ from agentlab.lm.faulty import SPOILS, Faulty, prompt_digest
 from agentlab.lm.model import Model
 from agentlab.lm.outcome import LMOutcome
 from agentlab.lm.serde import load_dspy, request_from, response_document, text_of, typed_request
-from agentlab.state.state import DeliveredFault, Fault, State
+from agentlab.state.records import DeliveredFault, Fault
+from agentlab.state.state import State
 from agentlab.trace.journal import Address, Journal
 from agentlab.trace.recorder import Recorder
 from agentlab.trace.span import Span

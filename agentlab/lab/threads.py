@@ -25,7 +25,7 @@ from contextvars import copy_context
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from agentlab.base.values import Json, digest
+from agentlab.base.documents import Json, digest
 from agentlab.environments.base import Call
 from agentlab.errors import ReplayError
 from agentlab.lab.actions.call_tool import CallTool
@@ -34,7 +34,8 @@ from agentlab.lab.executor import SimulatedExecutor, finished, interrupted, next
 from agentlab.lab.faults import NOT_EXECUTED, advance
 from agentlab.lab.tool_door import invoked, recalled
 from agentlab.plans.task_plan import TaskStep
-from agentlab.state.state import State, UnderWay
+from agentlab.state.records import UnderWay
+from agentlab.state.state import State
 from agentlab.tools.calls import ToolError
 from agentlab.tools.cancel import CURRENT, CancelToken
 from agentlab.tools.tool import Tool

@@ -11,12 +11,14 @@ import copy
 from asyncio import CancelledError
 from typing import Any
 
-from agentlab.base.values import At, Json, More, digest, is_json, merge_patch, validated
+from agentlab.base.documents import Json, digest, is_json, merge_patch
+from agentlab.base.values import At, More, validated
 from agentlab.environments.base import Begun, Call, Environment, Outcome
 from agentlab.errors import ReplayError, ToolFailure, suggest
 from agentlab.lab.approval import lets_through
 from agentlab.lab.faults import advance, duration, fault_for, stand, strike
-from agentlab.state.state import DeliveredFault, Failure, Fault, State, UnderWay
+from agentlab.state.records import DeliveredFault, Failure, Fault, UnderWay
+from agentlab.state.state import State
 from agentlab.tools.calls import CallRecord, ToolError, call_text
 from agentlab.tools.tool import REPEATABLE, Permissions, Tool, ToolRegistry
 from agentlab.trace.journal import Address, Journal

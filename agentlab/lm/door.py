@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
-from agentlab.base.values import Json
+from agentlab.base.documents import Json
 from agentlab.errors import (
     AgentLabError,
     LMCutOff,

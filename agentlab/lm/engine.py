@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Protocol
 
-from agentlab.base.values import Json, digest
+from agentlab.base.documents import Json, digest
 from agentlab.lm.serde import Event, Request, Response, request_document
 
 SUPPORTS = ("response_format", "response_schema", "function_calling", "reasoning")

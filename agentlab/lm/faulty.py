@@ -21,8 +21,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from agentlab.base.documents import Json, canonical, digest
 from agentlab.base.randomness import choose, uniform
-from agentlab.base.values import Json, canonical, digest
 from agentlab.environments.fault_plan import LM_KINDS, FaultKind, FaultPlan, TargetedFault
 from agentlab.errors import ConfigError, LMRateLimited, LMTimeout, suggest
 from agentlab.lm.cursor import Cursor

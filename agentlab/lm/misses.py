@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from agentlab.base.values import Json
+from agentlab.base.documents import Json
 
 
 def explain_miss(

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from agentlab.base.values import Json
+from agentlab.base.documents import Json
 from agentlab.errors import ConfigError
 from agentlab.lm.cursor import Cursor
 from agentlab.lm.door import Door, LMCall

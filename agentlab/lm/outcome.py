@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from agentlab.base.values import Json
+from agentlab.base.documents import Json
 
 PARTIAL = "partial_json"
 """Name under which arguments stand that are no JSON; dspy's client does the same."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from agentlab import errors
-from agentlab.base.values import Json
+from agentlab.base.documents import Json
 from agentlab.errors import ConfigError, LMError, LMRejected, RecordingMiss
 from agentlab.lm.cursor import Cursor
 from agentlab.lm.engine import Engine, Wrapper, identify, notes

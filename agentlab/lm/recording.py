@@ -43,8 +43,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from agentlab.base.documents import Json, canonical
 from agentlab.base.strict_json import read_json
-from agentlab.base.values import Json, canonical
 from agentlab.errors import ConfigError, JsonError, ReplayError, suggest
 
 Mode = Literal["replay", "record", "replay_or_call"]

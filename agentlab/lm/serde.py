@@ -16,7 +16,8 @@ from functools import cache
 from importlib import import_module
 from typing import Any, TypeAlias
 
-from agentlab.base.values import Json, thaw
+from agentlab.base.documents import Json
+from agentlab.base.fields import thaw
 from agentlab.errors import ConfigError, RunError
 
 Request: TypeAlias = Any

@@ -25,8 +25,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from agentlab.base.documents import Json, canonical
 from agentlab.base.strict_json import read_json
-from agentlab.base.values import Json, canonical
 from agentlab.lm.engine import Engine, Wrapper, identify
 from agentlab.lm.outcome import PARTIAL, fresh_ids
 from agentlab.lm.serde import Event, Request, Response, calls_of, lm15, response_of, text_of

@@ -11,14 +11,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
-from agentlab.base.values import Document, Json
+from agentlab.base.documents import Json
+from agentlab.base.values import Document
 from agentlab.environments.base import Environment
 from agentlab.environments.scenario import Goal, Scenario
 from agentlab.plans.parsing import parse_plan
 from agentlab.plans.task_plan import TaskPlan as TaskPlan, TaskStep
 from agentlab.state.decisions import ReflectionResult, ReplanDecision, Trigger
 from agentlab.state.events import ContextChangeEvent
-from agentlab.state.state import Failure, State
+from agentlab.state.records import Failure
+from agentlab.state.state import State
 from agentlab.tools.tool import Tool, ToolRegistry
 
 INITIAL, REMAINING, FULL = "initial", "remaining", "full"

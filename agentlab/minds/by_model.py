@@ -7,8 +7,8 @@ never ends without a decision or an answer. The fallback is in what it returns (
 
 from __future__ import annotations
 
+from agentlab.base.documents import Json
 from agentlab.base.schemas import object_schema
-from agentlab.base.values import Json
 from agentlab.errors import LMError, PlanEditError
 from agentlab.lm.adapters import ParseError
 from agentlab.lm.door import lm_errors

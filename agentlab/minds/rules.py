@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agentlab.base.values import Json, canonical, shortened
+from agentlab.base.documents import Json, canonical, shortened
 from agentlab.minds.base import Kit
 from agentlab.plans.task_plan import StepStatus
 from agentlab.state.decisions import ReflectionResult

@@ -13,7 +13,8 @@ from typing import Any
 
 from pydantic import Field, ValidationError
 
-from agentlab.base.values import Json, Value
+from agentlab.base.documents import Json
+from agentlab.base.values import Value
 from agentlab.errors import PlanParseError, ReferenceError_
 from agentlab.plans.references import STEP_ID, references, rename
 from agentlab.plans.task_plan import TaskPlan, TaskStep, ordered

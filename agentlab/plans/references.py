@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from agentlab.base.values import Json, canonical, shortened
+from agentlab.base.documents import Json, canonical, shortened
 from agentlab.errors import ReferenceError_
 
 STEP_ID = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")

@@ -14,7 +14,9 @@ from typing import Annotated, Any
 
 from pydantic import Field, PlainSerializer, PlainValidator, TypeAdapter, ValidationError
 
-from agentlab.base.values import Document, Json, Value, digest, explain, thaw
+from agentlab.base.documents import Json, digest
+from agentlab.base.fields import thaw
+from agentlab.base.values import Document, Value, explain
 from agentlab.errors import PlanEditError, PlanParseError, ReferenceError_, UnknownNameError
 from agentlab.plans.references import STEP_ID, references, rename
 from agentlab.plans.steps import Steps

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, overload
 
-from agentlab.base.values import is_json
+from agentlab.base.documents import is_json
 from agentlab.environments.fault_plan import LM_KINDS
 from agentlab.errors import ConfigError, RunError, UnknownNameError
 from agentlab.lab.bench import Bench

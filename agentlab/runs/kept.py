@@ -14,8 +14,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from agentlab.base.documents import Json
 from agentlab.base.registry import registry
-from agentlab.base.values import Json
 from agentlab.errors import RunError, StoreError
 from agentlab.lab.lab import Lab
 from agentlab.minds.planners.fixed import Fixed

@@ -12,9 +12,9 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from agentlab.base.documents import is_json
 from agentlab.base.face import load
 from agentlab.base.registry import registry
-from agentlab.base.values import is_json
 from agentlab.environments.base import Verdict
 from agentlab.errors import ReplayError, RunError, UnknownNameError, suggest
 from agentlab.lab.approval import read_answer, reviewed, still_held, with_review

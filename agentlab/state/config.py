@@ -14,8 +14,9 @@ from typing import Any
 
 from pydantic import Field, ValidationError
 
+from agentlab.base.documents import Json
 from agentlab.base.strict_json import read_file, read_yaml
-from agentlab.base.values import Document, Json, Value, explain
+from agentlab.base.values import Document, Value, explain
 from agentlab.errors import ConfigError, JsonError, UnknownNameError
 from agentlab.lm.settings import ModelSettings
 from agentlab.tools.server import McpServer

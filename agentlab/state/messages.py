@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import StrEnum
 
-from agentlab.base.values import Document, Json, Value
+from agentlab.base.documents import Json
+from agentlab.base.values import Document, Value
 from agentlab.lm.outcome import ToolCall as AskedCall
 
 

@@ -10,8 +10,10 @@ from enum import StrEnum
 
 from pydantic import Field
 
+from agentlab.base.documents import Json
+from agentlab.base.fields import map_of
 from agentlab.base.persistent import pmap
-from agentlab.base.values import Document, Json, Value, map_of
+from agentlab.base.values import Document, Value
 
 
 class LoopSignal(StrEnum):

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from agentlab.base.values import Document, Json, Value
+from agentlab.base.documents import Json
+from agentlab.base.values import Document, Value
 
 
 class Totals(Value):

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from agentlab.base.values import Json, canonical, digest, thaw
+from agentlab.base.documents import Json, canonical, digest
+from agentlab.base.fields import thaw
 from agentlab.environments.fault_plan import FaultPlan, Visibility
 from agentlab.environments.scenario import Scenario
 from agentlab.errors import StudyError

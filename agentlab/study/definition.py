@@ -27,8 +27,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from agentlab.base.documents import digest
 from agentlab.base.strict_json import read_file, read_yaml
-from agentlab.base.values import digest, explain
+from agentlab.base.values import explain
 from agentlab.environments.fault_plan import FaultKind, FaultPlan, Persistence, Visibility
 from agentlab.environments.named import get_environment
 from agentlab.environments.scenario import Scenario

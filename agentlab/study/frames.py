@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from agentlab.base.values import Json
+from agentlab.base.documents import Json
 from agentlab.study.grid import AXES
 from agentlab.trace.span import COLUMNS
 from agentlab.trace.store import CellResult, Store

@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
-from agentlab.base.values import Json, digest
+from agentlab.base.documents import Json, digest
 from agentlab.errors import AgentLabError, StudyError, suggest
 from agentlab.lab.lab import Lab
 from agentlab.lm.model import Model

@@ -33,7 +33,7 @@ from textwrap import dedent
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
-from agentlab.base.values import Json, canonical
+from agentlab.base.documents import Json, canonical
 
 CHANGES = frozenset({"append", "add", "extend", "insert", "pop", "update", "setdefault", "clear"})
 """Methods by which a list, map or set is changed."""

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from agentlab.base.values import percent
+from agentlab.base.documents import percent
 
 
 class Progress:

@@ -15,7 +15,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agentlab.base.values import Json
+from agentlab.base.documents import Json
 from agentlab.environments.fault_plan import FaultPlan
 from agentlab.environments.named import get_environment
 from agentlab.environments.scenario import Scenario

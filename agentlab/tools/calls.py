@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from agentlab.base.values import Document, Json, Value, canonical
+from agentlab.base.documents import Json, canonical
+from agentlab.base.values import Document, Value
 
 
 class ToolError(Value):

@@ -22,8 +22,8 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from typing import Any
 
+from agentlab.base.documents import Json, canonical, is_json
 from agentlab.base.schemas import schema_validator
-from agentlab.base.values import Json, canonical, is_json
 from agentlab.errors import ConfigError, ToolFailure
 from agentlab.tools.server import McpServer
 from agentlab.tools.tool import Effect, Tool

@@ -18,12 +18,13 @@ from typing import Annotated, Any, get_origin, get_type_hints
 
 from pydantic import PlainSerializer
 
+from agentlab.base.documents import Json
 from agentlab.base.schemas import (
     check_schema as check_schema,
     object_schema as object_schema,
     schema_validator as schema_validator,
 )
-from agentlab.base.values import Json, Value
+from agentlab.base.values import Value
 from agentlab.errors import ConfigError, UnknownNameError
 from agentlab.tools.calls import ToolError as ToolError
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from agentlab.base.values import shortened
+from agentlab.base.documents import shortened
 from agentlab.trace.span import Span
 
 

@@ -20,8 +20,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from operator import is_
 from typing import Any
 
+from agentlab.base.documents import Json
+from agentlab.base.fields import thaw
 from agentlab.base.persistent import PersistentMap, PersistentVector
-from agentlab.base.values import Json, Value, thaw, validated
+from agentlab.base.values import Value, validated
 from agentlab.plans.steps import Steps
 
 Change = dict[str, Any]

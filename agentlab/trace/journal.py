@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from agentlab.base.values import Json
+from agentlab.base.documents import Json
 from agentlab.errors import ReplayError
 
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from agentlab.base.values import Json, digest
+from agentlab.base.documents import Json, digest
 from agentlab.trace.span import COLUMNS
 
 _FORM = ("since", "kept", "with", "without")

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from agentlab.base.values import Json, digest
+from agentlab.base.documents import Json, digest
 from agentlab.errors import RunError
 from agentlab.lm.outcome import reply_parts
 from agentlab.trace.journal import Address, Entry, ReplayJournal

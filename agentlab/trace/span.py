@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from agentlab.base.values import Json, thaw
+from agentlab.base.documents import Json
+from agentlab.base.fields import thaw
 
 KINDS = (
     "run", "node", "step", "action", "tool", "lm", "retrieval", "decision", "event", "fault",

@@ -20,7 +20,8 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from agentlab.base.values import Json, plain, shortened, thaw
+from agentlab.base.documents import Json, shortened
+from agentlab.base.fields import plain, thaw
 from agentlab.errors import AgentLabError, RunError, StoreError, StoreVersionError, StoreWriteError
 from agentlab.state.state import State
 from agentlab.trace.delta import apply, delta

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from agentlab.base.values import percent, shortened
+from agentlab.base.documents import percent, shortened
 from agentlab.errors import StudyError, suggest
 from agentlab.plans.layout import layout
 from agentlab.plans.task_plan import StepStatus, TaskPlan, TaskStep

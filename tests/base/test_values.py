@@ -12,17 +12,10 @@ from pydantic import BaseModel, ValidationError
 from pydantic.alias_generators import to_camel
 
 import agentlab as al
+from agentlab.base.documents import canonical, digest, is_json, merge_patch, set_path
+from agentlab.base.fields import thaw
 from agentlab.base.persistent import pmap, pvector
-from agentlab.base.values import (
-    Value,
-    canonical,
-    digest,
-    explain,
-    is_json,
-    merge_patch,
-    set_path,
-    thaw,
-)
+from agentlab.base.values import Value, explain
 from agentlab.environments.fault_plan import FaultPlan
 from agentlab.environments.scenario import Goal
 from agentlab.errors import ConfigError, PlanValidationError
@@ -32,7 +25,8 @@ from agentlab.plans.contract.validator import PlanValidator
 from agentlab.plans.task_plan import TaskPlan, TaskStep
 from agentlab.state.events import ContextChangeEvent
 from agentlab.state.messages import said
-from agentlab.state.state import State, TaskResult
+from agentlab.state.records import TaskResult
+from agentlab.state.state import State
 from agentlab.tools.calls import CallRecord, ToolError
 from agentlab.tools.tool import Permissions
 from agentlab.workflows.sessions import LoopConfig

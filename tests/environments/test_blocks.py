@@ -12,7 +12,7 @@ import jmespath
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from agentlab.base.values import canonical, merge_patch
+from agentlab.base.documents import canonical, merge_patch
 from agentlab.environments.base import Begun, Call, Evidence, no_op
 from agentlab.environments.blocksworld import ARM, TABLE, construct, misplaced, under
 from agentlab.environments.check import check_environment

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import agentlab as al
-from agentlab.base.values import merge_patch
+from agentlab.base.documents import merge_patch
 from agentlab.environments.base import Call, Evidence, no_op
 from agentlab.environments.chain import LENGTHS, generate, suite
 from agentlab.environments.check import check_environment

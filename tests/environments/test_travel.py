@@ -16,8 +16,8 @@ import jmespath
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from agentlab.base.documents import canonical, digest, merge_patch
 from agentlab.base.randomness import uniform
-from agentlab.base.values import canonical, digest, merge_patch
 from agentlab.environments.base import Call, Environment, Evidence, no_op
 from agentlab.environments.check import check_environment
 from agentlab.environments.generators.travel import TEMPLATES, generate, suite

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import agentlab as al
+from agentlab.base.documents import canonical, merge_patch
 from agentlab.base.randomness import uniform
-from agentlab.base.values import canonical, merge_patch
 from agentlab.environments.base import Call, no_op
 from agentlab.environments.check import check_environment
 from agentlab.environments.generators.workshop import TEMPLATES, generate, suite

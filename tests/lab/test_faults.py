@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import agentlab as al
+from agentlab.base.documents import digest, is_json, merge_patch
 from agentlab.base.schemas import object_schema
-from agentlab.base.values import digest, is_json, merge_patch
 from agentlab.environments.base import Environment, Outcome
 from agentlab.environments.fault_plan import (
     LM_KINDS,
@@ -191,7 +191,7 @@ def test_latency_spike(door, visibility):
 @pytest.mark.parametrize("draw", [0.0, 0.25, 0.999])
 def test_a_latency_spike_takes_three_to_ten_times_as_long(draw):
     from agentlab.lab.faults import duration
-    from agentlab.state.state import Fault
+    from agentlab.state.records import Fault
 
     seconds = duration(Fault(kind="latency_spike", draw=draw), Tool("t"), 2.0)
     assert seconds == pytest.approx(6 + 14 * draw)

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 import agentlab as al
+from agentlab.base.documents import digest
 from agentlab.base.schemas import object_schema
-from agentlab.base.values import digest
 from agentlab.environments.base import Environment, Outcome
 from agentlab.environments.fault_plan import FaultPlan
 from agentlab.errors import ConfigError, ReplayError, ToolFailure, UnknownNameError

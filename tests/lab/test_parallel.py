@@ -10,9 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 import agentlab as al
+from agentlab.base.documents import digest
 from agentlab.base.randomness import generator
 from agentlab.base.schemas import object_schema
-from agentlab.base.values import digest
 from agentlab.environments.base import Begun, Environment, Outcome
 from agentlab.environments.generators.workshop import generate, suite
 from agentlab.lab.scheduling import WORKER, Task

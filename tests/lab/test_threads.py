@@ -13,7 +13,7 @@ from itertools import pairwise
 import pytest
 
 import agentlab as al
-from agentlab.base.values import digest
+from agentlab.base.documents import digest
 from agentlab.environments.chain import generate
 from agentlab.environments.fault_plan import FaultPlan, TargetedFault
 from agentlab.errors import ConfigError, ToolFailure, UnknownNameError

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, strategies as st
 from pydantic import BaseModel
 
-from agentlab.base.values import canonical
+from agentlab.base.documents import canonical
 from agentlab.environments.fault_plan import FaultKind, FaultPlan, TargetedFault
 from agentlab.errors import ConfigError, LMCutOff, LMRateLimited, LMRefused, LMTimeout
 from agentlab.lm.cursor import Cursor

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from agentlab.base.values import canonical, digest
+from agentlab.base.documents import canonical, digest
 from agentlab.errors import (
     ConfigError,
     LMRejected,

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import agentlab as al
-from agentlab.base.values import digest
+from agentlab.base.documents import digest
 from agentlab.environments.chain import generate
 from agentlab.environments.fault_plan import FaultPlan
 from agentlab.errors import ToolFailure

@@ -28,16 +28,8 @@ from agentlab.state.decisions import (
 )
 from agentlab.state.events import ChangeType, ContextChangeEvent, Severity
 from agentlab.state.messages import Message, Part, ToolCall, said, told
-from agentlab.state.state import (
-    FLAT,
-    HOMES,
-    DeliveredFault,
-    Failure,
-    Fault,
-    State,
-    TaskResult,
-    UnderWay,
-)
+from agentlab.state.records import DeliveredFault, Failure, Fault, TaskResult, UnderWay
+from agentlab.state.state import FLAT, HOMES, State
 from agentlab.state.tool_loop import PendingApproval, Review, Todo, ToolLoop
 from agentlab.state.turn import Reference, Totals, Turn
 from agentlab.tools.calls import CallRecord, ToolError

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import agentlab as al
+from agentlab.base.documents import digest
 from agentlab.base.randomness import choose, uniform
-from agentlab.base.values import digest
 from agentlab.environments.base import Call, Environment, Outcome
 from agentlab.environments.chain import generate
 from agentlab.environments.fault_plan import Outage

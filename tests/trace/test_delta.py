@@ -9,8 +9,10 @@ import pytest
 from hypothesis import example, given, settings, strategies as st
 from pydantic import Field
 
+from agentlab.base.documents import canonical, merge_patch
+from agentlab.base.fields import Vector
 from agentlab.base.persistent import pmap, pvector
-from agentlab.base.values import Value, Vector, canonical, merge_patch
+from agentlab.base.values import Value
 from agentlab.environments.fault_plan import FaultKind, FaultPlan, Outage, TargetedFault
 from agentlab.errors import PlanEditError
 from agentlab.lm.settings import ModelSettings
@@ -24,7 +26,8 @@ from agentlab.state.decisions import (
     TriggerPoint,
 )
 from agentlab.state.messages import said
-from agentlab.state.state import DeliveredFault, Failure, Fault, State, TaskResult, UnderWay
+from agentlab.state.records import DeliveredFault, Failure, Fault, TaskResult, UnderWay
+from agentlab.state.state import State
 from agentlab.tools.calls import CallRecord, ToolError
 from agentlab.trace.delta import apply, delta
 

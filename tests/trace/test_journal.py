@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 import agentlab as al
-from agentlab.base.values import digest
+from agentlab.base.documents import digest
 from agentlab.errors import ReplayError
 from agentlab.minds.planners.search import Search
 from agentlab.state.state import State

@@ -662,7 +662,7 @@ def test_a_change_in_the_world_is_heard_of(chain):
 
 
 def decided(action, **more):
-    from agentlab.base.values import canonical
+    from agentlab.base.documents import canonical
 
     document = {"action": action, "reasoning": "so I say", "stepsToCancel": [],
                 "newContextHints": [], "confidence": 0.5}  # fmt: skip

@@ -29,7 +29,8 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Any
 
-from agentlab.base.values import Document, Json, canonical
+from agentlab.base.documents import Json, canonical
+from agentlab.base.values import Document
 from agentlab.environments.base import Call, Environment, Evidence, Outcome, Verdict
 from agentlab.environments.scenario import Goal, ReferencePlan, ReferenceStep, Scenario
 from agentlab.environments.suites import Suite

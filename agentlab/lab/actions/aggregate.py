@@ -6,7 +6,8 @@ from typing import Any
 
 from agentlab.lab.bench import Action, Bench, StepOutcome
 from agentlab.plans.task_plan import ActionType, TaskStep
-from agentlab.state.state import State, UnderWay
+from agentlab.state.records import UnderWay
+from agentlab.state.state import State
 
 
 class Aggregate(Action):

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from agentlab.base.documents import canonical
 from agentlab.base.registry import registry
 from agentlab.base.schemas import object_schema
-from agentlab.base.values import canonical
 from agentlab.errors import suggest
 from agentlab.lab.bench import Action, Bench, StepOutcome, outcome_of, unknown_parameters
 from agentlab.lab.faults import advance
 from agentlab.plans.task_plan import ActionType, TaskStep
-from agentlab.state.state import Outcome, State, UnderWay
+from agentlab.state.records import UnderWay
+from agentlab.state.state import Outcome, State
 from agentlab.tools.calls import ToolError
 from agentlab.tools.tool import Tool
 from agentlab.trace.journal import Address

@@ -7,7 +7,8 @@ from typing import Any
 from agentlab.errors import suggest
 from agentlab.lab.bench import Action, Bench, StepOutcome, outcome_of
 from agentlab.plans.task_plan import ActionType, TaskStep
-from agentlab.state.state import State, UnderWay
+from agentlab.state.records import UnderWay
+from agentlab.state.state import State
 from agentlab.tools.calls import call_text
 from agentlab.tools.tool import Tool
 from agentlab.trace.journal import Address

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from agentlab.base.documents import canonical
 from agentlab.base.schemas import object_schema
-from agentlab.base.values import canonical
 from agentlab.errors import LMError
 from agentlab.lab.bench import Action, Bench, StepOutcome, unknown_parameters
 from agentlab.lm.door import lm_errors
 from agentlab.lm.serde import load_dspy
 from agentlab.plans.task_plan import ActionType, TaskStep
-from agentlab.state.state import State, UnderWay
+from agentlab.state.records import UnderWay
+from agentlab.state.state import State
 from agentlab.tools.tool import Tool
 
 NO_MODEL = "llm_generate needs a language model, and this lab has none: Lab(lm=…)"

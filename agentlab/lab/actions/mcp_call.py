@@ -8,7 +8,8 @@ from agentlab.errors import suggest
 from agentlab.lab.actions.call_tool import CallTool, of_server
 from agentlab.lab.bench import Bench
 from agentlab.plans.task_plan import ActionType, TaskStep
-from agentlab.state.state import State, UnderWay
+from agentlab.state.records import UnderWay
+from agentlab.state.state import State
 from agentlab.tools.tool import Tool
 
 

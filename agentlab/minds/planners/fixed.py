@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from agentlab.base.values import Json
+from agentlab.base.documents import Json
 from agentlab.errors import PlanError
 from agentlab.minds.base import Kit, PlanRequest, checked_plan
 from agentlab.plans.task_plan import TaskPlan

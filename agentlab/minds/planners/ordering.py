@@ -20,7 +20,8 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 
-from agentlab.base.values import Document, Json, canonical
+from agentlab.base.documents import Json, canonical
+from agentlab.base.values import Document
 from agentlab.environments.base import Begun, Call, Environment
 from agentlab.tools.tool import Effect
 

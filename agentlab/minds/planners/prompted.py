@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from agentlab.base.values import Json, canonical
+from agentlab.base.documents import Json, canonical
 from agentlab.errors import ConfigError
 from agentlab.minds.base import FULL, INITIAL, PlanRequest
 from agentlab.plans.task_plan import StepStatus, TaskStep

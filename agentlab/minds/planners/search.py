@@ -25,7 +25,8 @@ from collections.abc import Callable, Collection, Hashable, Mapping
 from itertools import count
 from typing import Any
 
-from agentlab.base.values import Document, Json, digest
+from agentlab.base.documents import Json, digest
+from agentlab.base.values import Document
 from agentlab.environments.base import Begun, Call, Environment
 from agentlab.environments.fault_plan import INFRASTRUCTURE
 from agentlab.environments.scenario import Goal
@@ -35,7 +36,7 @@ from agentlab.minds.planners.ordering import deordered, direct
 from agentlab.plans.parsing import fresh_id
 from agentlab.plans.references import Reference
 from agentlab.plans.task_plan import TaskPlan
-from agentlab.state.state import Failure
+from agentlab.state.records import Failure
 
 STEP_COST = 1e-3
 """Added to each call's seconds, so that shorter plans win ties."""

@@ -15,8 +15,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from agentlab.base.documents import canonical
 from agentlab.base.schemas import object_schema
-from agentlab.base.values import canonical
 from agentlab.errors import PlanParseError
 from agentlab.lm.adapters import DocumentAdapter, ParseError, parse_problem, signature
 from agentlab.lm.door import lm_errors

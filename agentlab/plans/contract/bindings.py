@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
+from agentlab.base.documents import Json
 from agentlab.base.schemas import schema_validator
-from agentlab.base.values import Json
 from agentlab.errors import PlanValidationError, PlanViolation, ReferenceError_, suggest
 from agentlab.plans.contract.codec import field
 from agentlab.plans.contract.spec import PlanSpec, PlanStep

@@ -16,9 +16,9 @@ from collections.abc import Iterator, Sequence
 from sys import float_info
 from typing import Any
 
+from agentlab.base.documents import Json, shortened
 from agentlab.base.schemas import DIALECT, object_schema, schema_validator
 from agentlab.base.strict_json import read_json
-from agentlab.base.values import Json, shortened
 from agentlab.errors import JsonError, PlanValidationError, PlanViolation
 from agentlab.plans.contract.spec import SCHEMA_VERSION, PlanSpec, PlanStep, PlanStepStatus
 

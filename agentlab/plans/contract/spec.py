@@ -10,8 +10,9 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol
 
+from agentlab.base.documents import Json, canonical
 from agentlab.base.schemas import schema_problem
-from agentlab.base.values import Document, Json, Value, canonical
+from agentlab.base.values import Document, Value
 from agentlab.errors import ConfigError
 from agentlab.plans.graph import PlanDiff, compared
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 
+from agentlab.base.documents import canonical
 from agentlab.base.schemas import schema_problem
-from agentlab.base.values import Document, canonical
+from agentlab.base.values import Document
 from agentlab.errors import ConfigError, PlanValidationError, PlanViolation, suggest
 from agentlab.plans.contract.codec import field, json_problems
 from agentlab.plans.contract.spec import (

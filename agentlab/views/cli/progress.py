@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, TextIO
 
-from agentlab.base.values import shortened
+from agentlab.base.documents import shortened
 from agentlab.plans.task_plan import TaskPlan
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from rich.constrain import Constrain
 from rich.table import Table
 from rich.text import Text
 
-from agentlab.base.values import percent, shortened
+from agentlab.base.documents import percent, shortened
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -10,8 +10,8 @@ import json
 from dataclasses import replace
 from typing import Any
 
+from agentlab.base.documents import shortened
 from agentlab.base.strict_json import read_json
-from agentlab.base.values import shortened
 from agentlab.errors import JsonError, PlanError, PlanParseError
 from agentlab.lab.lab import Lab
 from agentlab.minds.base import checked_plan

@@ -12,7 +12,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from agentlab.base.values import Value, shortened
+from agentlab.base.documents import shortened
+from agentlab.base.values import Value
 from agentlab.plans.graph import diff
 from agentlab.plans.task_plan import TaskPlan, TaskStep
 from agentlab.runs.graph import END, WAIT

@@ -12,7 +12,8 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any
 
-from agentlab.base.values import shortened, thaw
+from agentlab.base.documents import shortened
+from agentlab.base.fields import thaw
 
 MOST_TEXT = 3000
 """Characters of one document that are shown."""

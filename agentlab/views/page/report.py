@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agentlab.base.values import percent
+from agentlab.base.documents import percent
 from agentlab.study.compare import ALPHA
 from agentlab.study.definition import command
 from agentlab.study.grid import varying

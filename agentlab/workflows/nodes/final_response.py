@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agentlab.base.values import Json
+from agentlab.base.documents import Json
 from agentlab.errors import ReferenceError_
 from agentlab.lab.bench import Bench
 from agentlab.lab.hearing import heard

@@ -11,7 +11,8 @@ from agentlab.plans import graph
 from agentlab.plans.task_plan import SETTLED, PlanStatus, StepStatus, TaskPlan
 from agentlab.runs.graph import node
 from agentlab.state.decisions import TriggerPoint
-from agentlab.state.state import EXECUTE_NEXT_TASK, REFLECT, WAIT_FOR_REVIEW, State, TaskResult
+from agentlab.state.records import TaskResult
+from agentlab.state.state import EXECUTE_NEXT_TASK, REFLECT, WAIT_FOR_REVIEW, State
 from agentlab.workflows.nodes.watching import broken, watched
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 from typing import Any
 
-from agentlab.base.values import digest
+from agentlab.base.documents import digest
 from agentlab.environments.scenario import Goal
 from agentlab.errors import LMError, PlanError, PlanParseError
 from agentlab.lab.approval import still_held

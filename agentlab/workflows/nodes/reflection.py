@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from agentlab.base.values import At, Gone, merge_patch
+from agentlab.base.documents import merge_patch
+from agentlab.base.values import At, Gone
 from agentlab.lab.bench import Bench
 from agentlab.minds.rules import counts
 from agentlab.minds.strategies.triggers import told

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from agentlab.base.values import canonical
+from agentlab.base.documents import canonical
 from agentlab.environments.adapters import agentdojo as dojo
 from agentlab.environments.base import Call, Environment, Evidence, no_op
 from agentlab.environments.check import check_environment

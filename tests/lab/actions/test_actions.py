@@ -12,7 +12,7 @@ from agentlab.lab.actions.call_tool import CallTool
 from agentlab.lab.actions.named import ACTIONS, register_action
 from agentlab.lab.bench import Action, StepOutcome, outcome_of
 from agentlab.plans.task_plan import ActionType, TaskStep
-from agentlab.state.state import UnderWay
+from agentlab.state.records import UnderWay
 from agentlab.tools.calls import ToolError
 
 CONTRACT = (

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import agentlab as al
+from agentlab.base.documents import canonical
 from agentlab.base.randomness import generator
 from agentlab.base.schemas import object_schema
-from agentlab.base.values import canonical
 from agentlab.environments.base import Begun, Call, Environment, Outcome
 from agentlab.environments.generators.workshop import generate, suite
 from agentlab.environments.named import get_environment

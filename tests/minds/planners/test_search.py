@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import agentlab as al
+from agentlab.base.documents import digest
 from agentlab.base.schemas import object_schema
-from agentlab.base.values import digest
 from agentlab.environments.base import Call, Environment, Outcome
 from agentlab.environments.chain import Chain, generate
 from agentlab.errors import ConfigError, PlanError, UnknownNameError
@@ -14,7 +14,7 @@ from agentlab.minds.base import PlanRequest
 from agentlab.minds.planners.named import get_planner
 from agentlab.minds.planners.search import Search, SearchExhausted, locate, shortest_plan
 from agentlab.plans.references import Reference, lookup, parse
-from agentlab.state.state import Failure
+from agentlab.state.records import Failure
 from agentlab.tools.calls import ToolError
 from agentlab.tools.tool import Effect, Tool
 

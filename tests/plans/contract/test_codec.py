@@ -11,7 +11,7 @@ import json
 import pytest
 from hypothesis import example, given, settings, strategies as st
 
-from agentlab.base.values import canonical
+from agentlab.base.documents import canonical
 from agentlab.errors import PlanValidationError
 from agentlab.plans.contract.codec import NESTING, PlanCodec
 from agentlab.plans.contract.spec import PlanSpec, PlanStep, PlanStepStatus

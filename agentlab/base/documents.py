@@ -1,0 +1,108 @@
+"""JSON documents: their identity, merge patches, and ways to show them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from typing import Any
+
+Json = Any
+"""A JSON value: None, bool, int, float, str, list or dict with string keys."""
+
+
+def shortened(text: str, length: int) -> str:
+    """Return text of at most ``length`` characters, with an ellipsis where it was cut.
+
+    Examples
+    --------
+    >>> shortened("book_the_hotel", 8)
+    'book_th…'
+    """
+    return text if len(text) <= length else f"{text[: length - 1]}…"
+
+
+def percent(share: float, digits: int = 0) -> str:
+    """Return a share as a percentage; a dash when it is unknown.
+
+    Examples
+    --------
+    >>> percent(0.931), percent(0.931, 1), percent(float("nan"))
+    ('93%', '93.1%', '–')
+    """
+    return "–" if share != share else f"{share:.{digits}%}"
+
+
+_CANONICAL = json.JSONEncoder(
+    sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+)
+
+
+def canonical(value: Json) -> str:
+    """Return the canonical JSON text of ``value``: sorted keys, no spaces, no NaN.
+
+    Raises
+    ------
+    TypeError, ValueError
+        ``value`` is not JSON.
+    """
+    return _CANONICAL.encode(value)
+
+
+def digest(value: Json) -> str:
+    """Return 16 hexadecimal digits that identify a JSON value in every process.
+
+    Examples
+    --------
+    >>> digest({"a": 1, "b": 2}) == digest({"b": 2, "a": 1})
+    True
+    """
+    data = canonical(value).encode("utf-8", "surrogatepass")  # JSON may spell a lone surrogate
+    return hashlib.blake2b(data, digest_size=8).hexdigest()
+
+
+def merge_patch(target: Json, patch: Json) -> Json:
+    """Apply a JSON merge patch (RFC 7386) without changing ``target``; share what is untouched.
+
+    Examples
+    --------
+    >>> merge_patch({"a": 1, "b": {"c": 2}}, {"b": {"c": None, "d": 3}})
+    {'a': 1, 'b': {'d': 3}}
+    """
+    if not isinstance(patch, dict):
+        return patch
+    if not patch and isinstance(target, dict):
+        return target
+    result = dict(target) if isinstance(target, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            result.pop(key, None)
+        else:
+            result[key] = merge_patch(result.get(key), value)
+    return result
+
+
+def set_path(document: dict[str, Any], path: Sequence[str], value: Json) -> dict[str, Any]:
+    """Return ``document`` with the value at ``path`` replaced, sharing every other subtree.
+
+    Examples
+    --------
+    >>> set_path({"a": {"b": 1}, "c": 2}, ("a", "b"), 5)
+    {'a': {'b': 5}, 'c': 2}
+    """
+    head, *rest = path
+    inner = set_path(document.get(head, {}), rest, value) if rest else value
+    return {**document, head: inner}
+
+
+def is_json(value: Any) -> bool:
+    """Say whether ``value`` is JSON through and through (finite numbers, string keys)."""
+    if value is None or isinstance(value, (bool, int, str)):
+        return True
+    if isinstance(value, float):
+        return value == value and value not in (float("inf"), float("-inf"))
+    if isinstance(value, list):
+        return all(map(is_json, value))
+    if isinstance(value, dict):
+        return all(isinstance(k, str) and is_json(v) for k, v in value.items())
+    return False
