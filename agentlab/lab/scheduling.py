@@ -123,8 +123,9 @@ def _tasks(state: State, bench: Bench) -> tuple[list[TaskStep], tuple[Task, ...]
     ends = {u.step_id: max(0.0, round(u.finishes - state.now, 9)) for u in state.under_way}
     over = {s.step_id for s in plan.steps if s.status is StepStatus.COMPLETED} | set(state.results)
     place: dict[str, int] = {}
+    held = {p.call_id for p in state.held}  # they may wait for long, and nobody waits for them
     for step in plan.steps:  # plan order is topological
-        if step.status is not StepStatus.PENDING:
+        if step.status is not StepStatus.PENDING or step.step_id in held:
             continue
         if any(d not in over and d not in ends and d not in place for d in step.dependencies):
             continue  # it can no longer run
