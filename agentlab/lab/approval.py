@@ -64,7 +64,6 @@ def admitted(
             return state, None, StepOutcome(error=f"the review of {step.label} failed: {e}")
         state = with_review(state, bench, pending, review)
     if review.answer is Answer.REJECT:
-        state = _counted(state, step, asked)
         why = f": {review.reason}" if review.reason else ""
         return state, None, StepOutcome(error=f"{REJECTED}: {review.by} did not approve{why}")
     return state, dict(review.arguments), None
@@ -133,6 +132,8 @@ def with_review(state: State, bench: Bench, pending: PendingApproval, review: Re
         },
     )  # fmt: skip
     rest = tuple(p for p in state.held if p.call_id != pending.call_id)
+    if review.answer is Answer.REJECT:
+        state = _counted(state, pending)
     reviews = state.loop.reviews.set(f"{pending.call_id}#{pending.attempt}", review)
     return going_on(state.replace(loop=state.loop.replace(pending_approvals=rest, reviews=reviews)))
 
@@ -223,7 +224,9 @@ def read_answer(said: Any) -> dict[str, Any]:
     return dict(told)
 
 
-def _counted(state: State, step: TaskStep, asked: str) -> State:
+def _counted(state: State, pending: PendingApproval) -> State:
     """Count a rejection among the failures: planners go round it, and nobody tries it again."""
-    failure = Failure(tool=step.target_resource, arguments=asked, code=REJECTED, permanent=True)
+    failure = Failure(
+        tool=pending.tool, arguments=pending.asked, code=REJECTED, permanent=True
+    )  # fmt: skip
     return state.replace(failures=state.failures.append(failure))

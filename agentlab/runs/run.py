@@ -431,7 +431,10 @@ class Run:
                 raise RunError(f"the run is under way, before {self.next_node!r}; finish it first")
             for one in self.waiting:
                 self.review(one.call_id, "reject", reason=text, by=by)
-            return self._by_hand("(say)", lambda s, lab: next_turn(s, lab, text, by))
+            return self._said(text, by)
+
+    def _said(self, text: str, by: str) -> Visit:
+        return self._by_hand("(say)", lambda s, lab: next_turn(s, lab, text, by))
 
     def _by_hand(self, name: str, change: Callable[[State, Lab], State]) -> Visit:
         """Make a visit of what a person says; waiting took no time."""
