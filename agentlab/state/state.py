@@ -320,8 +320,9 @@ class State(Value):
 
     def rejected(self, step_id: str | None) -> bool:
         """Say whether a person did not let a step through: no decision tries it again."""
-        attempt = self.attempts.get(step_id, 0) + 1
-        said = self.loop.review_of(step_id, attempt) if step_id else None
+        if step_id is None:
+            return False
+        said = self.loop.review_of(step_id, self.attempts.get(step_id, 0) + 1)
         return said is not None and said.answer is Answer.REJECT
 
     @property

@@ -46,7 +46,7 @@ def made(desk):
     return [name for name, _ in desk.made]
 
 
-# ---- no way round ----------------------------------------------------------------------------
+# ---- no way round ---------------------------------------------------------------------------
 
 
 def test_the_door_refuses_a_call_that_nobody_reviewed(desk, step):
@@ -105,7 +105,7 @@ def test_a_review_of_other_arguments_or_another_attempt_does_not_serve(desk, ste
     assert (held.attempt, held.arguments) == (1, {"order": 18})
 
 
-# ---- the order: resolve, ask, count the attempt, draw the fault -----------------------------------
+# ---- the order: resolve, ask, count the attempt, draw the fault ----------------------------------
 
 
 @both
@@ -149,7 +149,7 @@ def test_a_step_that_may_be_held_says_nothing_before_it_runs(desk, step, executo
     assert any("refund" in e.text for e in handler.events if e.kind == "thinking_content")
 
 
-# ---- held steps and the others --------------------------------------------------------------------
+# ---- held steps and the others -------------------------------------------------------------------
 
 
 class Counting:
@@ -230,7 +230,7 @@ def test_in_resident_a_held_step_is_no_stall(desk, step):
     assert not [d for d in run.recorder.of_kind("decision") if "nothing can start" in str(d.output)]
 
 
-# ---- what is answered -----------------------------------------------------------------------------
+# ---- what is answered ----------------------------------------------------------------------------
 
 
 def test_edited_arguments_are_held_against_the_schema(desk, step):
@@ -333,7 +333,7 @@ def test_a_model_that_would_retry_what_was_rejected_does_not(desk, step):
         assert "refund" not in made(desk)
 
 
-# ---- irreversible calls whose outcome is unknown --------------------------------------------------
+# ---- irreversible calls whose outcome is unknown -------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -381,7 +381,7 @@ def test_another_attempt_asks_anew_and_says_what_may_stand(desk, step):
     assert run.replay().identical
 
 
-# ---- the lab answers by itself --------------------------------------------------------------------
+# ---- the lab answers by itself -------------------------------------------------------------------
 
 
 @both
@@ -457,7 +457,7 @@ def test_who_reviews_is_checked_when_the_lab_is_made(desk, step):
         desk.lab([refund(step)], review=3)
 
 
-# ---- the clock -----------------------------------------------------------------------------------
+# ---- the clock ----------------------------------------------------------------------------------
 
 
 def test_waiting_takes_no_time_on_any_clock(desk, step):

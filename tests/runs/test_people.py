@@ -58,7 +58,7 @@ def made(desk):
     return [name for name, _ in desk.made]
 
 
-# ---- where everything stands --------------------------------------------------------------------
+# ---- where everything stands -------------------------------------------------------------------
 
 
 def test_going_on_returns_where_it_waits_and_a_step_raises(desk):
@@ -160,7 +160,7 @@ def test_a_replay_stops_where_the_recorded_answer_has_no_question(desk):
     assert report.matched == run.visited.index("(review)") - 1
 
 
-# ---- turns ----------------------------------------------------------------------------------------
+# ---- turns ---------------------------------------------------------------------------------------
 
 
 def test_saying_something_while_it_waits_rejects_what_waits(desk):
@@ -221,7 +221,7 @@ def test_a_question_asked_in_one_turn_is_none_of_the_next(desk):
     assert made(desk) == ["refund"]
 
 
-# ---- changing what waits --------------------------------------------------------------------------
+# ---- changing what waits -------------------------------------------------------------------------
 
 
 def other(plan, order="18"):
@@ -288,7 +288,7 @@ def test_a_replan_that_drops_the_step_drops_the_question(desk):
     assert made(desk) == ["note"]
 
 
-# ---- other doors ----------------------------------------------------------------------------------
+# ---- other doors ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("review", "calls"), [(None, 0), ("approve", 1), ("reject", 0)])
@@ -340,7 +340,7 @@ def test_who_reviews_is_an_axis_of_a_study(fresh_names):
     assert runs.groupby("review")["success"].mean().to_dict() == {"approve": 1.0, "reject": 0.0}
 
 
-# ---- a process that dies while it waits -----------------------------------------------------------
+# ---- a process that dies while it waits ----------------------------------------------------------
 
 SCRIPT = """
 import os, signal, sys
@@ -414,7 +414,7 @@ def test_a_file_of_the_format_before_is_refused_with_a_clear_word(desk, tmp_path
     with sqlite3.connect(tmp_path / "study.db") as file:
         version = file.execute("PRAGMA user_version").fetchone()[0]
         file.execute(f"PRAGMA user_version = {version - 1}")
-    with pytest.raises(StoreVersionError, match="older agentlab.*choose another folder"):
+    with pytest.raises(StoreVersionError, match=r"older agentlab.*choose another folder"):
         Run.resume(tmp_path, lab(desk))
 
 

@@ -57,8 +57,8 @@ def step(k: int, wait: float = 0.0, repeat_irreversible: bool = False) -> Scope:
 
 def _permanent(state: State, step_id: str | None) -> bool:
     last = state.calls[-1] if state.calls else None
-    refused = last is not None and last.step_id == step_id and last.error is not None
-    return state.rejected(step_id) or (refused and last.error.permanent)
+    error = last.error if last is not None and last.step_id == step_id else None
+    return state.rejected(step_id) or (error is not None and error.permanent)
 
 
 def _may_stand(state: State, kit: Kit, step_id: str | None) -> bool:
