@@ -47,7 +47,8 @@ def test_each_kind_is_an_arm_by_module_and_attribute(here):
     agentlab(
         here, "eval", "racks.jsonl", "--planner", "mine:Rested(seconds=100)",
         "--planner", "search", "--strategy", "mine:dogged(k=3)", "--workflow",
-        "autonomous,mine:flow", "--seeds", "1", "--fault-rate", "0", "--out", "out", "--processes", "2",
+        "autonomous,mine:flow", "--seeds", "1", "--fault-rate", "0", "--out", "out",
+        "--processes", "2",
     )  # fmt: skip
     runs = al.Study.open(here / "out").runs
     assert set(runs["status"]) == {"done"}, runs["error"].tolist()
