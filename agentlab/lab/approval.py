@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from agentlab.base.documents import Json, digest
-from agentlab.errors import AgentLabError, RunError, UnknownNameError
+from agentlab.errors import AgentLabError, ReplayError, RunError, UnknownNameError
 from agentlab.lab.bench import Bench, StepOutcome
 from agentlab.plans.task_plan import StepStatus, TaskPlan, TaskStep
 from agentlab.state.records import Failure
@@ -49,7 +49,7 @@ def admitted(
         them: it is held until somebody answers.
     """
     asked = digest(arguments)
-    review: Review | None = state.loop.reviews.get(_key(step.step_id, attempt))
+    review = state.loop.review_of(step.step_id, attempt)
     if review is None or review.asked != asked:
         pending = _pending(state, bench, step, arguments, attempt, asked)
         if bench.reviewer is None:
@@ -59,20 +59,30 @@ def admitted(
             return state, None, StepOutcome(error=f"{step.label} {text}: give Lab(review=...)")
         try:
             review = _answer_of_lab(state, bench, pending)
+        except ReplayError:
+            raise
         except AgentLabError as e:
             return state, None, StepOutcome(error=f"the review of {step.label} failed: {e}")
         state = with_review(state, bench, pending, review)
     if review.answer is Answer.REJECT:
-        state = _counted(state, step, asked)
         why = f": {review.reason}" if review.reason else ""
         return state, None, StepOutcome(error=f"{REJECTED}: {review.by} did not approve{why}")
     return state, dict(review.arguments), None
 
 
 def lets_through(state: State, address: Address, arguments: Json) -> bool:
-    """Say whether a review lets a call at this address start with these arguments."""
-    review: Review | None = state.loop.reviews.get(_key(address.step_id, address.attempt))
-    return review is not None and review.allows == digest(arguments)
+    """Say whether a review lets a call at this address start with these arguments.
+
+    It does so once: for the step that was just submitted, and not when it is under way or over.
+    """
+    step_id, attempt = address.step_id, address.attempt
+    review = state.loop.review_of(step_id, attempt)
+    if review is None or review.allows != digest(arguments) or state.task_plan is None:
+        return False
+    step = next((s for s in state.task_plan.steps if s.step_id == step_id), None)
+    starts = step is not None and step.status is StepStatus.RUNNING
+    starts = starts and state.attempts.get(step_id, 0) == attempt
+    return starts and all(u.step_id != step_id for u in state.under_way)
 
 
 def reviewed(
@@ -123,20 +133,26 @@ def with_review(state: State, bench: Bench, pending: PendingApproval, review: Re
         },
     )  # fmt: skip
     rest = tuple(p for p in state.held if p.call_id != pending.call_id)
-    reviews = state.loop.reviews.set(_key(pending.call_id, pending.attempt), review)
-    state = state.replace(loop=state.loop.replace(pending_approvals=rest, reviews=reviews))
-    goes_on = state.next_action == WAIT_FOR_REVIEW
-    return state.replace(next_action=EXECUTE_NEXT_TASK) if goes_on else state
+    if review.answer is Answer.REJECT:
+        state = _counted(state, pending)
+    reviews = state.loop.reviews.set(f"{pending.call_id}#{pending.attempt}", review)
+    return going_on(state.replace(loop=state.loop.replace(pending_approvals=rest, reviews=reviews)))
+
+
+def going_on(state: State) -> State:
+    """Return the state in which the node that waited looks again whether it has to."""
+    waited = state.next_action == WAIT_FOR_REVIEW
+    return state.replace(next_action=EXECUTE_NEXT_TASK) if waited else state
 
 
 def still_held(state: State, before: TaskPlan | None) -> State:
     """Drop the questions about steps that are gone, or that the plan now says otherwise."""
-    if not state.held:
+    if not state.held or state.task_plan is before:
         return state
     now = {s.step_id: s for s in state.task_plan.steps} if state.task_plan is not None else {}
     then = {s.step_id: s for s in before.steps} if before is not None else {}
     kept = tuple(p for p in state.held if _same(now.get(p.call_id), then.get(p.call_id)))
-    return state.replace(loop=state.loop.replace(pending_approvals=kept))
+    return going_on(state.replace(loop=state.loop.replace(pending_approvals=kept)))
 
 
 def _same(now: TaskStep | None, then: TaskStep | None) -> bool:
@@ -146,10 +162,6 @@ def _same(now: TaskStep | None, then: TaskStep | None) -> bool:
     return all(getattr(now, f) == getattr(then, f) for f in fields)
 
 
-def _key(step_id: str, attempt: int) -> str:
-    return f"{step_id}#{attempt}"
-
-
 def _pending(
     state: State, bench: Bench, step: TaskStep, arguments: dict[str, Any], attempt: int, asked: str
 ) -> PendingApproval:
@@ -157,9 +169,11 @@ def _pending(
     before = [r for r in state.task_results if r.step_id == step.step_id and r.attempt]
     reason = ""
     if before:
-        may = before[-1].status is StepStatus.INTERRUPTED
-        reason = f"attempt {attempt - 1} ended with: {before[-1].error}"
-        reason += "; it may have taken effect" if may else ""
+        reason = f"attempt {before[-1].attempt} ended with: {before[-1].error or 'no error'}"
+        if before[-1].error is None:
+            reason += "; it took effect"
+        elif state.outcome_unknown(step.step_id):
+            reason += "; it may have taken effect"
     return PendingApproval(
         call_id=step.step_id, tool=step.target_resource, arguments=arguments, attempt=attempt,
         asked=asked, effect="" if tool is None else tool.effect.value, reason=reason,
@@ -182,7 +196,7 @@ def _answer_of_lab(state: State, bench: Bench, pending: PendingApproval) -> Revi
         return reviewed(pending, bench.tools, str(reviewer), by="lab")
     address = Address(state.visit, f"(review {pending.call_id}#{pending.attempt})")
     known = bench.journal.find(address, "review", pending.asked)
-    if known is not None and known.finished:
+    if known is not None and known.finished and known.request == pending.asked:
         told = known.result
     else:
         told = read_answer(reviewer(pending))
@@ -211,7 +225,9 @@ def read_answer(said: Any) -> dict[str, Any]:
     return dict(told)
 
 
-def _counted(state: State, step: TaskStep, asked: str) -> State:
+def _counted(state: State, pending: PendingApproval) -> State:
     """Count a rejection among the failures: planners go round it, and nobody tries it again."""
-    failure = Failure(tool=step.target_resource, arguments=asked, code=REJECTED, permanent=True)
+    failure = Failure(
+        tool=pending.tool, arguments=pending.asked, code=REJECTED, permanent=True
+    )  # fmt: skip
     return state.replace(failures=state.failures.append(failure))

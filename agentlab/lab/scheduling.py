@@ -143,7 +143,7 @@ def _coming(state: State, ahead: int) -> list[TaskStep]:
     plan = state.task_plan
     assert plan is not None
     shape, standing = plan.listed.shape, plan.listed.standing
-    chosen = [s.step_index for s in islice(graph.starting(plan, state.results), ahead)]
+    chosen = [s.step_index for s in islice(startable(state), ahead)]
     running = [shape.place[u.step_id] for u in state.under_way if u.step_id in shape.place]
     missing: dict[int, int] = {}
     over = deque([*running, *chosen])

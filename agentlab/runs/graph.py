@@ -177,17 +177,16 @@ class Graph:
         if len(table) < len(laid):
             raise ConfigError(f"workflow {name!r}: two nodes have one name")
         doors = {n: f"{n}.{g.entry}" for n, g in inner.items()}
-        paths = {n: _led(r, doors) for n, r in routers.items() if n not in inner}
+        led = {n: _led(r, doors) for n, r in routers.items()}
+        paths = {n: r for n, r in led.items() if n not in inner}
         for n, g in inner.items():
-            paths |= {
-                f"{n}.{k}": _inside(g, r, _led(routers[n], doors)) for k, r in g.routers.items()
-            }
+            paths |= {f"{n}.{k}": _inside(g, r, led[n]) for k, r in g.routers.items()}
         for key, value in (
             ("name", name), ("nodes", table), ("routers", paths),
             ("entry", doors.get(entry, entry)), ("strategy", strategy),
         ):  # fmt: skip
             object.__setattr__(self, key, value)
-        for target in (self.entry, *(r for r in paths.values() if isinstance(r, str))):
+        for target in (self.entry, *(r for r in led.values() if isinstance(r, str))):
             if target not in (END, WAIT) and target not in table:
                 raise UnknownNameError("node", target, table, where=f"workflow {name!r}")
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from agentlab.errors import RunError
 from agentlab.lab.bench import Bench
-from agentlab.runs.graph import WAIT, Graph
+from agentlab.runs.graph import END, WAIT, Graph
 from agentlab.state.state import State
 from agentlab.state.tool_loop import PendingApproval
 from agentlab.trace.span import Span
@@ -62,7 +62,9 @@ def said_again(run: Any, span: Span) -> Visit:
     """
     told = span.output
     if span.name == "say":
-        said: Visit = run.say(told["text"], by=told["by"])
+        if run.next_node not in (END, WAIT) and run.visited[-1:] != [REVIEW]:
+            raise RunError(f"the turn that had ended there is under way, before {run.next_node!r}")
+        said: Visit = run._said(told["text"], told["by"])  # what waited was rejected before it
         return said
     if span.step_id not in {p.call_id for p in run.waiting}:
         raise RunError(f"the call {span.step_id!r} that was reviewed does not wait now")

@@ -27,7 +27,7 @@ from agentlab.runs.people import BY_HAND, following, next_turn, said_again, wait
 from agentlab.runs.visits import Lineage, Visit
 from agentlab.state.decisions import ReplanDecision
 from agentlab.state.events import ContextChangeEvent
-from agentlab.state.state import State
+from agentlab.state.state import WAIT_FOR_REVIEW, State
 from agentlab.state.tool_loop import PendingApproval
 from agentlab.trace.compare import ReplayReport, first_difference, rows
 from agentlab.trace.inbox import Inbox
@@ -74,6 +74,9 @@ class Run:
         self._abandoned: list[Any] = []  # before it was rewound
         self._marks: list[int] = []  # spans recorded before each visit of ours
         self._pause = threading.Event()
+        self.news = threading.Event()
+        """Set when something was said, published or edited: who sleeps while the run waits looks
+        again."""
         self._lock = threading.RLock()
         self._store = store
         self._root = self.recorder.span(
@@ -251,6 +254,8 @@ class Run:
                 raise RunError("the run is finished; say something, rewind or fork it to go on")
             if name == WAIT:
                 raise RunError(waits_for(self.waiting))
+            if self.state.next_action == WAIT_FOR_REVIEW:  # an event ends the wait, which took none
+                self.lab.executor.stood(self.state)
             return self._visit(name, self.workflow.nodes[name])
 
     def _visit(self, name: str, node: Callable[[State, Lab], State]) -> Visit:
@@ -373,6 +378,7 @@ class Run:
         at = event.occurred_at or state.now
         self.inbox.put(event.replace(session_id=state.session_id, occurred_at=at))
         self.lab.executor.notify()
+        self.news.set()
 
     # ---- people in the loop ----------------------------------------------------------------
 
@@ -425,14 +431,19 @@ class Run:
                 raise RunError(f"the run is under way, before {self.next_node!r}; finish it first")
             for one in self.waiting:
                 self.review(one.call_id, "reject", reason=text, by=by)
-            return self._by_hand("(say)", lambda s, lab: next_turn(s, lab, text, by))
+            return self._said(text, by)
+
+    def _said(self, text: str, by: str) -> Visit:
+        return self._by_hand("(say)", lambda s, lab: next_turn(s, lab, text, by))
 
     def _by_hand(self, name: str, change: Callable[[State, Lab], State]) -> Visit:
         """Make a visit of what a person says; waiting took no time."""
         if name == "(say)":
             self.inbox.reopen()
         self.lab.executor.stood(self.state)
-        return self._visit(name, lambda s, lab: change(s, lab).replace(visit=s.visit + 1))
+        visit = self._visit(name, lambda s, lab: change(s, lab).replace(visit=s.visit + 1))
+        self.news.set()
+        return visit
 
     # ---- changing what is ------------------------------------------------------------------
 
@@ -460,6 +471,7 @@ class Run:
             self.states[-1] = edited
             self._forget(len(self.visited))
             self._edits[len(self.visited)] = edited
+            self.news.set()
             return edited
 
     def _forget(self, at: int) -> None:

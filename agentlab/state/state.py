@@ -32,7 +32,7 @@ from agentlab.state.decisions import ReflectionResult, ReplanDecision, ReplanRec
 from agentlab.state.events import ChangeType, ContextChangeEvent
 from agentlab.state.messages import Message, said
 from agentlab.state.records import DeliveredFault, Failure, Fault, TaskResult, UnderWay
-from agentlab.state.tool_loop import PendingApproval, ToolLoop
+from agentlab.state.tool_loop import Answer, PendingApproval, ToolLoop
 from agentlab.state.turn import Totals, Turn
 from agentlab.tools.calls import CallRecord
 
@@ -239,6 +239,18 @@ class State(Value):
         if step.status in (StepStatus.COMPLETED, StepStatus.SKIPPED):
             return True
         return step.settled and (step.skippable or step.step_id in self.accepted)
+
+    def outcome_unknown(self, step_id: str | None) -> bool:
+        """Say whether the last attempt of a step may have taken effect although it failed."""
+        last = next((r for r in reversed(self.task_results) if r.step_id == step_id), None)
+        return last is not None and last.status is StepStatus.INTERRUPTED
+
+    def rejected(self, step_id: str | None) -> bool:
+        """Say whether a person did not let a step through: no decision tries it again."""
+        if step_id is None:
+            return False
+        said = self.loop.review_of(step_id, self.attempts.get(step_id, 0) + 1)
+        return said is not None and said.answer is Answer.REJECT
 
     @property
     def done(self) -> bool:

@@ -96,3 +96,8 @@ class ToolLoop(Value):
     """"step#attempt" to what was said of it."""
     loop_signal: LoopSignal = LoopSignal.RUNNING
     task_execution_result: Json = None
+
+    def review_of(self, step_id: str, attempt: int) -> Review | None:
+        """Return what was said of an attempt of a step."""
+        found: Review | None = self.reviews.get(f"{step_id}#{attempt}")
+        return found

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from datetime import UTC, datetime
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -22,10 +22,13 @@ from agentlab.errors import RunError, UnknownNameError
 from agentlab.lab.lab import Lab
 from agentlab.minds.rules import TemplateResponder
 from agentlab.plans.task_plan import TaskPlan, TaskStep
+from agentlab.runs.graph import WAIT
 from agentlab.runs.run import Run
+from agentlab.runs.visits import Visit
 from agentlab.state.decisions import ReplanAction, ReplanDecision, ReplanRecord
 from agentlab.state.events import REACT, ChangeType, ContextChangeEvent, Severity
 from agentlab.state.state import REFLECT, LoopStatus, State
+from agentlab.state.tool_loop import PendingApproval
 
 STOP_SECONDS = 0.8
 """How long ``stop`` waits for the visit under way."""
@@ -140,6 +143,11 @@ class PlanningLoopSession:
         return self.config.batch_react_size
 
     @property
+    def waiting(self) -> tuple[PendingApproval, ...]:
+        """The calls that wait for a person's answer (see ``review``)."""
+        return self.run.waiting
+
+    @property
     def abandoned(self) -> tuple[str, ...]:
         """What was told to stop and has not: tools, and the session's own thread inside a mind."""
         tools = (f"{a.tool} of step {a.step_id}" for a in self.run.abandoned if a.ended is None)
@@ -208,8 +216,18 @@ class PlanningLoopSession:
             if self._ended.is_set():
                 raise RunError(f"session {self.session_id} has ended")
             self._orders.append((decision, future))
-        self.run.lab.executor.notify()
+        self._wake()
         return future
+
+    def review(
+        self, call_id: str, answer: str, arguments: Mapping[str, Any] | None = None, *,
+        reason: str = "", by: str = "a person",
+    ) -> Visit:  # fmt: skip
+        """Answer for a call that waits for approval; its thread sleeps where nothing else goes on.
+
+        Parameters and errors are those of ``Run.review``.
+        """
+        return self.run.review(call_id, answer, arguments, reason=reason, by=by)
 
     def stop(self, seconds: float = STOP_SECONDS) -> None:
         """End it: what is under way is cancelled, and the user is told why.
@@ -225,7 +243,11 @@ class PlanningLoopSession:
     def ask_to_stop(self) -> None:
         """Tell it to end, and wait for nothing."""
         self._stopping.set()
+        self._wake()
+
+    def _wake(self) -> None:
         self.run.lab.executor.notify()
+        self.run.news.set()
 
     # ---- its own thread --------------------------------------------------------------------
 
@@ -234,6 +256,9 @@ class PlanningLoopSession:
         try:
             while not self.run.finished:
                 order = self._ordered()
+                if self.run.next_node == WAIT:
+                    self._sleep()
+                    continue
                 decides = self.run.next_node == "react"
                 self.run.step()
                 made = self.run.state.last_decision
@@ -247,12 +272,20 @@ class PlanningLoopSession:
         finally:
             self._end(order)
 
+    def _sleep(self) -> None:
+        """Wait until somebody answers, publishes, decides, edits or stops."""
+        self.run.news.clear()
+        with self._lock:
+            told = bool(self._orders) or self._stopping.is_set()
+        if not told and self.run.next_node == WAIT:
+            self.run.news.wait()
+
     def _ordered(self) -> Future[ReplanDecision] | None:
         """Put in what somebody decided; return who waits for it."""
         node, state = self.run.next_node, self.run.state
         if self._stopping.is_set():
             self._abort(node, state)
-        elif node in ("execute", "monitor", "react"):
+        elif node in ("execute", "monitor", "react", WAIT):
             with self._lock:
                 order = self._orders.pop(0) if self._orders else None
             if order is not None:

@@ -34,7 +34,8 @@ from agentlab.trace.store import Store
 
 RUNS, KILLS = 28, 3
 EFFECTS = {"look": "read", "put": "idempotent", "send": "write", "pay": "irreversible"}
-STRATEGIES = ("never", "retry(2)", "retry_then_replan(1)", "on_error", "every_step")
+BOLD = "retry(2, repeat_irreversible=True)"
+STRATEGIES = ("never", BOLD, "retry_then_replan(1)", "on_error", "every_step")
 MOMENTS = ("tool, before", "tool, midway", "tool, after", "handler", "between", "commit", "time")
 
 # ---- the script: runs that are killed ---------------------------------------------------------
@@ -309,6 +310,8 @@ def test_an_unfinished_write_is_interrupted_and_the_strategy_is_asked(killed):
                 assert run.visited[visit + 1] == "reflection"
                 decision = run.states[visit + 2].last_decision
                 asked[decision.action.value] += 1
+                if tool == "pay" and strategy != BOLD:
+                    assert decision.action != "RETRY"
                 if strategy != "every_step":
                     assert "interrupted" in decision.reasoning
     assert asked["RETRY"]

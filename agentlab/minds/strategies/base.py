@@ -116,7 +116,8 @@ class Strategy:
     def decide(self, trigger: Trigger, state: State, kit: Kit) -> ReplanDecision:
         """Decide, within the budget."""
         decision = self.scope(trigger, state, kit)
-        if decision is None:
+        again = decision is not None and decision.action is ReplanAction.RETRY
+        if decision is None or (again and state.rejected(decision.step_id)):
             return self._spent(trigger, "retries")
         spent = None
         if decision.action in REPLANS and not state.replans_left:

@@ -20,22 +20,27 @@ def never() -> Strategy:
     return Strategy("never", triggers.never, scopes.nothing, Budget(replans=0), CONTINUE)
 
 
-def retry(k: int = 2, wait: float = 0.0) -> Strategy:
-    """Try a failed step again, up to k times; then give up."""
-    extra = {"wait": wait} if wait else {}
+def retry(k: int = 2, wait: float = 0.0, *, repeat_irreversible: bool = False) -> Strategy:
+    """Try a failed step again, up to k times; then give up (see ``scopes.step``)."""
+    extra: dict[str, object] = {"wait": wait} if wait else {}
+    extra |= {"repeat_irreversible": True} if repeat_irreversible else {}
     return Strategy(
-        _named("retry", k, **extra), triggers.after_failure, scopes.step(k, wait),
-        Budget(replans=0), ABORT,
+        _named("retry", k, **extra), triggers.after_failure,
+        scopes.step(k, wait, repeat_irreversible), Budget(replans=0), ABORT,
     )  # fmt: skip
 
 
-def retry_then_replan(k: int = 2, replans: int = 3, wait: float = 0.0) -> Strategy:
-    """Try a failed step again, up to k times; then plan the rest anew."""
+def retry_then_replan(
+    k: int = 2, replans: int = 3, wait: float = 0.0, *, repeat_irreversible: bool = False
+) -> Strategy:
+    """Try a failed step again, up to k times (see ``scopes.step``); then plan the rest anew."""
     extra: dict[str, object] = {"replans": replans} if replans != 3 else {}
     extra |= {"wait": wait} if wait else {}
+    extra |= {"repeat_irreversible": True} if repeat_irreversible else {}
     return Strategy(
         _named("retry_then_replan", k, **extra), triggers.after_failure,
-        scopes.first(scopes.step(k, wait), scopes.rest), Budget(replans=replans), ABORT,
+        scopes.first(scopes.step(k, wait, repeat_irreversible), scopes.rest),
+        Budget(replans=replans), ABORT,
     )  # fmt: skip
 
 

@@ -10,13 +10,16 @@ from agentlab.plans.task_plan import StepStatus
 from agentlab.state.decisions import ReplanAction, ReplanDecision, Trigger, TriggerPoint
 from agentlab.state.events import Severity
 from agentlab.state.state import State
+from agentlab.tools.tool import Effect
 
 
-def step(k: int, wait: float = 0.0) -> Scope:
+def step(k: int, wait: float = 0.0, repeat_irreversible: bool = False) -> Scope:
     """Try the step again, up to ``k`` times after its first execution.
 
     Only a step whose action ran is tried again: what failed because a dependency was unmet or a
     reference did not resolve would fail the same way. So would a call whose error says permanent.
+    What a person rejected is not tried again, and an irreversible call that may have taken effect
+    (it gave no answer in time, or was interrupted) only where that is asked for.
 
     Parameters
     ----------
@@ -24,17 +27,23 @@ def step(k: int, wait: float = 0.0) -> Scope:
         Retries of one step, at least 0.
     wait : float
         Simulated seconds before each retry.
+    repeat_irreversible : bool
+        Try an irreversible call again although its last attempt may have taken effect.
     """
     if isinstance(k, bool) or not isinstance(k, int) or k < 0:
         raise ValueError(f"expected a number of retries k of at least 0, got {k!r}")
     if wait < 0:
         raise ValueError(f"expected a wait of at least 0 seconds, got {wait!r}")
+    if not isinstance(repeat_irreversible, bool):
+        raise ValueError(f"expected repeat_irreversible True or False, got {repeat_irreversible!r}")
 
     def scope(trigger: Trigger, state: State, kit: Kit) -> ReplanDecision | None:
         attempts = state.attempts.get(trigger.step_id, 0) if trigger.step_id else 0
         last = state.task_results[-1] if state.task_results else None
         ran = last is not None and last.step_id == trigger.step_id and last.attempt > 0
         if not ran or attempts > k or _permanent(state, trigger.step_id):
+            return None
+        if not repeat_irreversible and _may_stand(state, kit, trigger.step_id):
             return None
         return ReplanDecision(
             action=ReplanAction.RETRY,
@@ -48,9 +57,17 @@ def step(k: int, wait: float = 0.0) -> Scope:
 
 def _permanent(state: State, step_id: str | None) -> bool:
     last = state.calls[-1] if state.calls else None
-    return (
-        last is not None and last.step_id == step_id and bool(last.error and last.error.permanent)
-    )
+    error = last.error if last is not None and last.step_id == step_id else None
+    return state.rejected(step_id) or (error is not None and error.permanent)
+
+
+def _may_stand(state: State, kit: Kit, step_id: str | None) -> bool:
+    """Say whether an irreversible call may have taken effect although its step failed."""
+    plan = state.task_plan
+    found = next((s for s in plan.steps if s.step_id == step_id), None) if plan else None
+    tool = None if found is None else kit.tools.get(found.target_resource)
+    irreversible = tool is not None and tool.effect is Effect.IRREVERSIBLE
+    return irreversible and state.outcome_unknown(step_id)
 
 
 def rest(trigger: Trigger, state: State, kit: Kit) -> ReplanDecision | None:
@@ -145,7 +162,10 @@ def supervise(by_model: bool) -> Scope:
         if by_model:
             found = None if kit.decider is None else kit.decider.decide(trigger, state, kit)
             if isinstance(found, ReplanDecision):
-                return found
+                again = found.action is ReplanAction.RETRY and state.rejected(found.step_id)
+                if not again:
+                    return found
+                found = f"it wants to retry what a person rejected: {found.reasoning}"
             note = f" (by rule, since {found or 'there is no decider'})"
         harmless = trigger.point is TriggerPoint.PHASE_END
         return ReplanDecision(

@@ -72,7 +72,8 @@ def submitted(state: State, lab: Bench) -> tuple[State, str | None]:
         if spent is not None:
             break
         started = lab.executor.submit(state, lab, step)
-        if started is not state and state.task_plan is not None:
+        goes = started.under_way is not state.under_way or len(started.task_results) > before
+        if goes and state.task_plan is not None:  # it is not held
             text = f"executing {step.step_index + 1}/{len(state.task_plan.steps)}: {step.name}"
             lab.emit("on_thinking_content", "task_execution", text)
         state = started
