@@ -166,13 +166,17 @@ class Lab(ToolDoor):
         _check_asked(self.planner, self.strategy, self.model)
         self.reviewer = reviewer_of(review)
         self.executor: Executor = executor_named(executor, workers, environment)
+        self._stand_alone()
+        self.__dict__["_sealed"] = True
+
+    def _stand_alone(self) -> None:
+        """Take what a run, or the lab of an agent above this one, will bind otherwise."""
         self.recorder = Recorder()
         self.journal: Journal = NoJournal()
         self.inbox = Inbox()
         self.ancestors: tuple[str, ...] = ()
         self.within = ""
         self._complained: set[str] = set()
-        self.__dict__["_sealed"] = True
 
     def __setattr__(self, name: str, value: object) -> None:
         if "_sealed" in self.__dict__:

@@ -24,7 +24,8 @@ from agentlab.runs.people import BY_HAND
 from agentlab.runs.run import Run
 from agentlab.state.config import AgentRegistry
 from agentlab.trace.compare import ReplayReport
-from agentlab.trace.store import Store, reading
+from agentlab.trace.packing import reading
+from agentlab.trace.store import Store
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,9 @@
 ``states[i]`` precedes visit i, so ``states[-1]`` is where the run stands. Because a state is a
 value with the world inside, going back is dropping states, and a fork shares them: what came
 before the fork is never executed again.
+
+The file is over 400 lines: it is the one face of all that can be done with a run, much of it
+documentation; what that takes stands in ``editing``, ``people``, ``visits`` and ``trace``.
 """
 
 from __future__ import annotations

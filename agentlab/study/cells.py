@@ -27,7 +27,8 @@ from agentlab.study.controls import ceiling, floor
 from agentlab.study.grid import AXES, Arm, workflow_of
 from agentlab.study.metrics import parallel_efficiency, speed_up
 from agentlab.tools.tool import Effect
-from agentlab.trace.store import CellResult, pack_spans
+from agentlab.trace.packing import pack_spans
+from agentlab.trace.stored import CellResult
 
 ARM, FLOOR, CEILING = "arm", "floor", "ceiling"
 LABS = 256

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from agentlab.base.documents import Json
 from agentlab.study.grid import AXES
 from agentlab.trace.span import COLUMNS
-from agentlab.trace.store import CellResult, Store
+from agentlab.trace.store import Store
+from agentlab.trace.stored import CellResult
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -33,7 +33,7 @@ from agentlab.lm.recording import Line, Recording
 from agentlab.lm.serde import load_dspy
 from agentlab.study.cells import Runner, run_cells
 from agentlab.study.threads import POLL, Batches, Keyed, default_threads, threaded, waits
-from agentlab.trace.store import CellResult
+from agentlab.trace.stored import CellResult
 
 TASK_SECONDS = 0.3
 """How long the batch of cells should take that a worker is handed at once."""

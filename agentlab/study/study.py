@@ -31,9 +31,11 @@ from agentlab.study.pool import computed
 from agentlab.study.progress import Progress
 from agentlab.study.provenance import code_fingerprint, versions
 from agentlab.trace.compare import ReplayReport, first_difference
+from agentlab.trace.packing import reading
 from agentlab.trace.served import served_calls
 from agentlab.trace.span import Span
-from agentlab.trace.store import CellResult, Store, reading
+from agentlab.trace.store import Store
+from agentlab.trace.stored import CellResult
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -14,7 +14,7 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from agentlab.study.cells import ARM, Cell, Runner
-from agentlab.trace.store import CellResult
+from agentlab.trace.stored import CellResult
 
 THREADS = 8
 """How many cells at once ask models that are elsewhere."""

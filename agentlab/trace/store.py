@@ -15,19 +15,19 @@ import threading
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from agentlab.base.documents import Json, shortened
-from agentlab.base.fields import plain, thaw
-from agentlab.errors import AgentLabError, RunError, StoreError, StoreVersionError, StoreWriteError
+from agentlab.base.documents import Json
+from agentlab.base.fields import thaw
+from agentlab.errors import RunError, StoreError, StoreVersionError, StoreWriteError
 from agentlab.state.state import State
 from agentlab.trace.delta import apply, delta
 from agentlab.trace.journal import Address, Entry, MemoryJournal
+from agentlab.trace.packing import pack, reading, unpack, unpack_spans
 from agentlab.trace.requests import Reader, Writer
-from agentlab.trace.span import COLUMNS, Span
+from agentlab.trace.span import Span
+from agentlab.trace.stored import CellResult, StoredRun
 
 VERSION = 2
 APPLICATION = 0x61676C62  # "aglb": tells our files from other SQLite files
@@ -51,64 +51,6 @@ _TABLES = {
         "request TEXT NOT NULL, finished INTEGER NOT NULL, outcome TEXT NOT NULL"
     ),
 }
-
-
-@dataclass(frozen=True, slots=True)
-class CellResult:
-    """What one cell of a study came to."""
-
-    cell: str
-    """Key of the cell."""
-    status: str
-    """"done" or "crashed"."""
-    row: dict[str, Json]
-    spans: bytes = b""
-    """Packed span rows (see ``pack``)."""
-    attempt: int = 1
-
-
-_PACKED = json.JSONEncoder(
-    separators=(",", ":"), ensure_ascii=False, allow_nan=False, default=plain
-)
-
-
-def pack(value: Any) -> bytes:
-    """Return JSON data, persistent vectors and maps in it too, as compressed bytes."""
-    text = _PACKED.encode(value)
-    return zlib.compress(text.encode("utf-8", "surrogatepass"), 1)
-
-
-def unpack(blob: bytes) -> Json:
-    """Return what ``pack`` packed; empty bytes are an empty list."""
-    return json.loads(zlib.decompress(blob)) if blob else []
-
-
-_ROW = attrgetter(*COLUMNS)
-
-
-@contextmanager
-def reading(path: str | Path) -> Iterator[None]:
-    """Turn what damaged contents of a results file lead to, when they are read, into one error."""
-    try:
-        yield
-    except AgentLabError:
-        raise
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError, zlib.error) as e:
-        problem = " ".join(f"{type(e).__name__}: {e}".split())
-        raise StoreError(
-            f"{path}: what is stored there is damaged ({shortened(problem, 120)}); "
-            "nothing was changed: take a copy from before, or another folder"
-        ) from e
-
-
-def pack_spans(spans: Iterable[Span]) -> bytes:
-    """Return spans as compressed bytes; what is no JSON in them is an error."""
-    return pack(Writer().rows(list(_ROW(s)) for s in spans))
-
-
-def unpack_spans(blob: bytes) -> list[list[Json]]:
-    """Return the span rows that ``pack_spans`` packed."""
-    return list(Reader().read(unpack(blob)))
 
 
 class Store:
@@ -392,25 +334,6 @@ class Store:
             found.spans.append([Span.from_row(row) for row in reader.read(unpack(spans))])
         found.journal = StoreJournal(self, run)
         return found
-
-
-@dataclass
-class StoredRun:
-    """A durable run as it was at its last checkpoint."""
-
-    run: str
-    workflow: str
-    states: list[State]
-    visited: list[str] = field(default_factory=list)
-    spans: list[list[Span]] = field(default_factory=list)
-    """Of each visit of its own."""
-    edits: dict[int, State] = field(default_factory=dict)
-    """Visit to the edited state that it started from."""
-    journal: MemoryJournal = field(default_factory=MemoryJournal)
-    parent: str | None = None
-    """The run it was forked from."""
-    origin: int = 0
-    """Visits that were made before it was forked."""
 
 
 class StoreJournal(MemoryJournal):

@@ -13,8 +13,8 @@ from agentlab.environments.chain import generate
 from agentlab.minds.planners.search import Search
 from agentlab.study.cells import ARM, CEILING, FLOOR, Cell, make_lab, run_cells
 from agentlab.study.grid import Arm
+from agentlab.trace.packing import unpack_spans
 from agentlab.trace.span import Span
-from agentlab.trace.store import unpack_spans
 
 ONE = Cell(ARM, Arm("search", "retry(1)"), generate("medium", 0, length=3), 0.3, 1)
 FAULTS = al.FaultPlan(persistence={"permanent": 0.3, "transient": 0.7}, visibility={"silent": 1})

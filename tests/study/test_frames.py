@@ -15,7 +15,7 @@ from agentlab.environments.fault_plan import WorldEvent
 from agentlab.errors import UnknownNameError
 from agentlab.study.frames import KEYS, RUNS, runs_frame, unpacked
 from agentlab.trace.span import COLUMNS
-from agentlab.trace.store import CellResult
+from agentlab.trace.stored import CellResult
 
 FAULTS = al.FaultPlan(
     kinds={"error": 3, "wrong_result": 1, "timeout_after_commit": 1},

@@ -15,9 +15,10 @@ from agentlab.lm.scripted import scripted
 from agentlab.lm.serde import load_dspy, request_from
 from agentlab.runs.graph import END, node
 from agentlab.state.messages import Role, said
+from agentlab.trace.packing import pack_spans, unpack_spans
 from agentlab.trace.recorder import Recorder
 from agentlab.trace.requests import Reader, Requests, Writer
-from agentlab.trace.store import Store, pack_spans, unpack_spans
+from agentlab.trace.store import Store
 from agentlab.workflows.workflow import Workflow
 
 dspy = load_dspy()

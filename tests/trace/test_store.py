@@ -19,8 +19,10 @@ from agentlab.minds.planners.fixed import Fixed
 from agentlab.minds.strategies.named import get_strategy
 from agentlab.state.state import State
 from agentlab.trace.journal import Address, Entry
+from agentlab.trace.packing import pack, pack_spans, unpack
 from agentlab.trace.recorder import Recorder
-from agentlab.trace.store import APPLICATION, VERSION, CellResult, Store, pack, pack_spans, unpack
+from agentlab.trace.store import APPLICATION, VERSION, Store
+from agentlab.trace.stored import CellResult
 
 
 @pytest.fixture(autouse=True)

@@ -29,7 +29,29 @@ if TYPE_CHECKING:
 
     from agentlab.study.definition import Definition
     from agentlab.study.study import Study
-
+from agentlab.views.cli.options import (
+    AllowMixed,
+    FaultRate,
+    Faults,
+    Limit,
+    Lm,
+    NoControls,
+    Out,
+    Planner,
+    Processes,
+    Record,
+    Reflector,
+    Report,
+    Responder,
+    RetryCrashed,
+    Review,
+    Seeds,
+    Strategy,
+    Suite,
+    Threads,
+    Workers,
+    Workflow,
+)
 
 USAGE_ERROR: Any = typer.BadParameter.__bases__[0]
 """The root of what is wrong with the words of a command."""
@@ -109,77 +131,29 @@ app.command("run")(run)
 app.command("resume")(resume)
 
 
-# ---- eval ----------------------------------------------------------------------------------
-
-
-_Suite = Annotated[str, typer.Argument(help="A suite, a .jsonl file, or a study as .yaml.")]
-_Planner = Annotated[list[str] | None, typer.Option(help="A planner, e.g. search; give several.")]
-_Strategy = Annotated[
-    list[str] | None, typer.Option(help="A replan strategy, e.g. 'retry(2)'; give several.")
-]
-_Workflow = Annotated[
-    list[str] | None,
-    typer.Option(help="How plans are gone about: autonomous,resident [autonomous]."),
-]
-_FaultRate = Annotated[
-    list[str] | None, typer.Option(help="Probabilities that a call meets a fault: 0,0.1,0.3")
-]
-_Seeds = Annotated[int | None, typer.Option(min=1, help="Seeds 0 ... N-1 [5].")]
-_Faults = Annotated[
-    str | None,
-    typer.Option(help="transient, permanent, announced, silent, or scenario (their own)."),
-]
-_Workers = Annotated[list[str] | None, typer.Option(help="Steps under way at once: 1,4 [1].")]
-_Lm = Annotated[
-    list[str] | None, typer.Option(help="A language model, e.g. openai/gpt-4o-mini; recorded.")
-]
-_Reflector = Annotated[list[str] | None, typer.Option(help="rules or lm [lm where there is one].")]
-_Responder = Annotated[
-    list[str] | None, typer.Option(help="template or lm [lm where there is one].")
-]
-_Review = Annotated[
-    list[str] | None, typer.Option(help="approve or reject, where a tool needs approval.")
-]
-_Record = Annotated[
-    str | None, typer.Option(help="Keep LM calls in this .jsonl, and serve them from there.")
-]
-_Processes = Annotated[int | None, typer.Option(min=1, help="Processes [one a processor].")]
-_Threads = Annotated[
-    int | None, typer.Option(min=1, help="Runs that ask a language model at once [8].")
-]
-_Out = Annotated[str | None, typer.Option(help="Results folder [results/SUITE].")]
-_Limit = Annotated[int | None, typer.Option(min=1, help="Only N scenarios, spread over the suite.")]
-_AllowMixed = Annotated[bool, typer.Option("--allow-mixed", help="Add to results of other code.")]
-_RetryCrashed = Annotated[bool, typer.Option("--retry-crashed", help="Run crashed cells again.")]
-_NoControls = Annotated[
-    bool, typer.Option("--no-controls", help="No floor, ceiling and fault-free twins.")
-]
-_Report = Annotated[bool, typer.Option("--report", help="Write report.html as well.")]
-
-
 @app.command("eval")
 def evaluate(
-    suite: _Suite,
-    planner: _Planner = None,
-    strategy: _Strategy = None,
-    workflow: _Workflow = None,
-    fault_rate: _FaultRate = None,
-    seeds: _Seeds = None,
-    faults: _Faults = None,
-    workers: _Workers = None,
-    lm: _Lm = None,
-    reflector: _Reflector = None,
-    responder: _Responder = None,
-    review: _Review = None,
-    record: _Record = None,
-    processes: _Processes = None,
-    threads: _Threads = None,
-    out: _Out = None,
-    limit: _Limit = None,
-    allow_mixed: _AllowMixed = False,
-    retry_crashed: _RetryCrashed = False,
-    no_controls: _NoControls = False,
-    report: _Report = False,
+    suite: Suite,
+    planner: Planner = None,
+    strategy: Strategy = None,
+    workflow: Workflow = None,
+    fault_rate: FaultRate = None,
+    seeds: Seeds = None,
+    faults: Faults = None,
+    workers: Workers = None,
+    lm: Lm = None,
+    reflector: Reflector = None,
+    responder: Responder = None,
+    review: Review = None,
+    record: Record = None,
+    processes: Processes = None,
+    threads: Threads = None,
+    out: Out = None,
+    limit: Limit = None,
+    allow_mixed: AllowMixed = False,
+    retry_crashed: RetryCrashed = False,
+    no_controls: NoControls = False,
+    report: Report = False,
 ) -> None:
     """Compare planners and replan strategies on a suite.
 
@@ -190,20 +164,13 @@ def evaluate(
     from agentlab.views.cli.terminal import counted, visible
 
     definition = _definition(suite, lm or ()).replace(
-        planner=tuple(dict.fromkeys(planner)) if planner else None,
-        strategy=tuple(dict.fromkeys(strategy)) if strategy else None,
+        **_several(planner=planner, strategy=strategy, lm=lm, reflector=reflector,
+                   responder=responder, review=review),
         workflow=parse_names(",".join(workflow)) if workflow else None,
         fault_rate=parse_rates(",".join(fault_rate)) if fault_rate else None,
-        seeds=seeds,
-        faults=faults,
         workers=parse_workers(",".join(workers)) if workers else None,
-        lm=tuple(dict.fromkeys(lm)) if lm else None,
-        reflector=tuple(dict.fromkeys(reflector)) if reflector else None,
-        responder=tuple(dict.fromkeys(responder)) if responder else None,
-        review=tuple(dict.fromkeys(review)) if review else None,
-        limit=limit,
-        out=out,
-    )
+        seeds=seeds, faults=faults, limit=limit, out=out,
+    )  # fmt: skip
     study = definition.study(controls=not no_controls, record=record)
     arms, scenarios = len(study.arms), len(study.suite)
     rates, seeds = len(study.fault_rates), len(study.seeds)
@@ -226,6 +193,11 @@ def evaluate(
         _say(f"interrupted; {finished} {are} kept in {study.out}; the same command goes on")
         raise typer.Exit(130) from None
     _show_results(study, report)
+
+
+def _several(**given: Sequence[str] | None) -> dict[str, tuple[str, ...]]:
+    """Return the options that were given, each value once."""
+    return {name: tuple(dict.fromkeys(values)) for name, values in given.items() if values}
 
 
 def _definition(suite: str, lm: Sequence[str]) -> Definition:

@@ -246,7 +246,8 @@ def test_replay_is_identical_or_says_where_not(results, tmp_path):
     study = al.Study(al.Arm(), suite, seeds=1, out=tmp_path)
     key = study.run(processes=1, progress=False)["cell"][0]
     with Store(tmp_path) as store:  # the same cell again, with one span recorded otherwise
-        from agentlab.trace.store import CellResult, pack_spans
+        from agentlab.trace.packing import pack_spans
+        from agentlab.trace.stored import CellResult
 
         spans = store.trace(key)
         next(s for s in spans if s.kind == "tool").output = {"false": True}

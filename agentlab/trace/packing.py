@@ -1,0 +1,60 @@
+"""What a store holds as bytes: JSON and spans, compressed; and what damaged bytes are told as."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from operator import attrgetter
+from pathlib import Path
+from typing import Any
+
+from agentlab.base.documents import Json, shortened
+from agentlab.base.fields import plain
+from agentlab.errors import AgentLabError, StoreError
+from agentlab.trace.requests import Reader, Writer
+from agentlab.trace.span import COLUMNS, Span
+
+_PACKED = json.JSONEncoder(
+    separators=(",", ":"), ensure_ascii=False, allow_nan=False, default=plain
+)
+
+
+def pack(value: Any) -> bytes:
+    """Return JSON data, persistent vectors and maps in it too, as compressed bytes."""
+    text = _PACKED.encode(value)
+    return zlib.compress(text.encode("utf-8", "surrogatepass"), 1)
+
+
+def unpack(blob: bytes) -> Json:
+    """Return what ``pack`` packed; empty bytes are an empty list."""
+    return json.loads(zlib.decompress(blob)) if blob else []
+
+
+_ROW = attrgetter(*COLUMNS)
+
+
+@contextmanager
+def reading(path: str | Path) -> Iterator[None]:
+    """Turn what damaged contents of a results file lead to, when they are read, into one error."""
+    try:
+        yield
+    except AgentLabError:
+        raise
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError, zlib.error) as e:
+        problem = " ".join(f"{type(e).__name__}: {e}".split())
+        raise StoreError(
+            f"{path}: what is stored there is damaged ({shortened(problem, 120)}); "
+            "nothing was changed: take a copy from before, or another folder"
+        ) from e
+
+
+def pack_spans(spans: Iterable[Span]) -> bytes:
+    """Return spans as compressed bytes; what is no JSON in them is an error."""
+    return pack(Writer().rows(list(_ROW(s)) for s in spans))
+
+
+def unpack_spans(blob: bytes) -> list[list[Json]]:
+    """Return the span rows that ``pack_spans`` packed."""
+    return list(Reader().read(unpack(blob)))
