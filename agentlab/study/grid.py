@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from agentlab.base.documents import Json, digest
 from agentlab.errors import AgentLabError, StudyError, suggest
@@ -30,6 +30,10 @@ ALWAYS = ("planner", "strategy")
 
 DIGITS = 4
 """Of a digest, behind what objects are called that would be called the same."""
+
+
+Reviewer = Callable[[PendingApproval], Any]
+"""Answers for a call that waits (see ``Lab``)."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +78,7 @@ class Arm:
     lm: str | Model | None = None
     reflector: str | Reflector | None = None
     responder: str | Responder | None = None
-    review: str | Callable[[PendingApproval], Any] | None = None
+    review: str | Reviewer | None = None
 
     @property
     def named(self) -> bool:
@@ -214,7 +218,20 @@ def arm_from_json(document: dict[str, Json]) -> Arm:
     return Arm(**values)
 
 
-def grid(**axes: Any) -> tuple[Arm, ...]:
+class Axes(TypedDict, total=False):
+    """What ``grid`` takes, for type checkers: of each axis a value or a list of values."""
+
+    planner: str | Planner | Sequence[str | Planner]
+    strategy: str | Strategy | Sequence[str | Strategy]
+    workflow: str | Workflow | Sequence[str | Workflow]
+    workers: int | Sequence[int]
+    lm: str | Model | Sequence[str | Model | None] | None
+    reflector: str | Reflector | Sequence[str | Reflector | None] | None
+    responder: str | Responder | Sequence[str | Responder | None] | None
+    review: str | Reviewer | Sequence[str | Reviewer | None] | None
+
+
+def grid(**axes: Unpack[Axes]) -> tuple[Arm, ...]:
     """Make the arms of a factorial grid: every combination of the given values.
 
     Parameters

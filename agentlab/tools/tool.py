@@ -14,7 +14,7 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Annotated, Any, get_origin, get_type_hints
+from typing import Annotated, Any, get_origin, get_type_hints, overload
 
 from pydantic import PlainSerializer
 
@@ -176,6 +176,24 @@ _JSON_TYPES: dict[Any, str] = {
 }  # fmt: skip
 
 
+@overload
+def tool(function: Callable[..., Json]) -> Tool: ...
+
+
+@overload
+def tool(
+    *,
+    name: str | None = None,
+    effect: Effect | str = Effect.READ,
+    seconds: float = 1.0,
+    holds: Iterable[str] = (),
+    timeout: float = 30.0,
+    parameters: dict[str, Any] | None = None,
+    returns: dict[str, Any] | None = None,
+    needs_approval: bool = False,
+) -> Callable[[Callable[..., Json]], Tool]: ...
+
+
 def tool(
     function: Callable[..., Json] | None = None,
     *,
@@ -187,7 +205,7 @@ def tool(
     parameters: dict[str, Any] | None = None,
     returns: dict[str, Any] | None = None,
     needs_approval: bool = False,
-) -> Any:
+) -> Tool | Callable[[Callable[..., Json]], Tool]:
     """Make a tool of a Python function; usable as a decorator, with or without arguments.
 
     The argument schema comes from the signature's types (str, int, float, bool, list, dict)
