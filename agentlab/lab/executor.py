@@ -13,7 +13,8 @@ from typing import Any
 
 from agentlab.base.documents import Json
 from agentlab.base.schemas import check_schema
-from agentlab.base.values import At, More, validated
+from agentlab.base.trail import At, More
+from agentlab.base.values import validated
 from agentlab.errors import ReferenceError_, ReplayError, suggest
 from agentlab.lab.approval import admitted
 from agentlab.lab.bench import Bench, StepOutcome

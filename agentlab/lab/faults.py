@@ -19,7 +19,8 @@ from typing import Any
 
 from agentlab.base.documents import Json, digest, merge_patch
 from agentlab.base.randomness import choose, uniform
-from agentlab.base.values import Document, More
+from agentlab.base.trail import More
+from agentlab.base.values import Document
 from agentlab.environments.base import Call, Environment, Outcome
 from agentlab.environments.fault_plan import (
     LM_KINDS,

@@ -8,7 +8,7 @@ was heard before it. An event leaves the inbox only when it is written down.
 from __future__ import annotations
 
 from agentlab.base.documents import merge_patch
-from agentlab.base.values import More
+from agentlab.base.trail import More
 from agentlab.lab.bench import Bench
 from agentlab.state.events import LEARNED, ContextChangeEvent
 from agentlab.state.state import State

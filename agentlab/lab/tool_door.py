@@ -12,7 +12,8 @@ from asyncio import CancelledError
 from typing import Any
 
 from agentlab.base.documents import Json, digest, is_json, merge_patch
-from agentlab.base.values import At, More, validated
+from agentlab.base.trail import At, More
+from agentlab.base.values import validated
 from agentlab.environments.base import Begun, Call, Environment, Outcome
 from agentlab.errors import ReplayError, ToolFailure, suggest
 from agentlab.lab.approval import lets_through

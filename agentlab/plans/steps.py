@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Any, Protocol, TypeVar, overload
 
 from agentlab.base.persistent import PersistentVector, pvector
-from agentlab.base.values import Trail, onward, since
+from agentlab.base.trail import Trail, onward, since
 
 WORD = 1024
 """Places in one word of ``Places``: five words hold a plan of 5,000 steps."""

@@ -140,8 +140,7 @@ class OpenSpan(Under):
     __slots__ = ("_recorder",)
 
     def __init__(self, recorder: Recorder, span: Span) -> None:
-        super().__init__(span)
-        self._recorder = recorder
+        self.span, self._recorder, self._token = span, recorder, None
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import math
+import pickle
 
 import pytest
 from hypothesis import example, given, settings, strategies as st
@@ -15,6 +16,7 @@ import agentlab as al
 from agentlab.base.documents import canonical, digest, is_json, merge_patch, set_path
 from agentlab.base.fields import thaw
 from agentlab.base.persistent import pmap, pvector
+from agentlab.base.trail import At
 from agentlab.base.values import Value, explain
 from agentlab.environments.fault_plan import FaultPlan
 from agentlab.environments.scenario import Goal
@@ -22,7 +24,7 @@ from agentlab.errors import ConfigError, PlanValidationError
 from agentlab.lm.settings import ModelSettings
 from agentlab.plans.contract.codec import PlanCodec
 from agentlab.plans.contract.validator import PlanValidator
-from agentlab.plans.task_plan import TaskPlan, TaskStep
+from agentlab.plans.task_plan import StepStatus, TaskPlan, TaskStep
 from agentlab.state.events import ContextChangeEvent
 from agentlab.state.messages import said
 from agentlab.state.records import TaskResult
@@ -374,3 +376,19 @@ def test_what_people_write_wrong_is_told_in_one_line():
     with pytest.raises(ConfigError, match="expected PlanCapability objects"):
         PlanValidator([print])
     assert "\n" not in str(e.value)
+
+
+def test_a_record_that_our_own_code_made_is_the_one_that_was_validated():
+    fields = {"step_id": "a", "status": StepStatus.COMPLETED, "result": {"x": [1]}, "attempt": 2}
+    made, checked = TaskResult.made(**fields), TaskResult(**fields)
+    assert made == checked
+    assert json.dumps(made.to_json()) == json.dumps(checked.to_json())
+    assert made.model_fields_set == checked.model_fields_set
+    assert made.digest == checked.digest
+    assert made.put(attempt=3) == checked.replace(attempt=3)
+
+
+def test_a_value_that_is_pickled_leaves_behind_what_can_be_found_again():
+    state = State().put(results=At("a", 1))
+    assert state.digest == pickle.loads(pickle.dumps(state)).digest
+    assert set(pickle.loads(pickle.dumps(state)).__dict__) == set(State.model_fields)

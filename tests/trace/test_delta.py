@@ -12,6 +12,7 @@ from pydantic import Field
 from agentlab.base.documents import canonical, merge_patch
 from agentlab.base.fields import Vector
 from agentlab.base.persistent import pmap, pvector
+from agentlab.base.trail import At, Gone, More
 from agentlab.base.values import Value
 from agentlab.environments.fault_plan import FaultKind, FaultPlan, Outage, TargetedFault
 from agentlab.errors import PlanEditError
@@ -305,3 +306,52 @@ def test_a_delta_that_does_not_fit_is_refused(field):
     """A store damaged by hand gives an error, never another state."""
     with pytest.raises(ValueError, match="valid"):
         apply(State(), {field: {"=": 3}})
+
+
+@st.composite
+def puts(draw: Any) -> dict[str, Any]:
+    """Return what our own code puts: a place, an end, or the whole of a map or vector."""
+    key, value = draw(NAMES), draw(JSON)
+    return draw(
+        st.sampled_from(
+            [
+                {"results": At(key, value)}, {"results": Gone(key)}, {"now": 2.0},
+                {"messages": More((value, key))}, {"messages": pvector([value])},
+                {"results": pmap({key: value})},
+                {"results": At(key, value), "messages": More((value,)), "answer": value},
+            ]
+        )
+    )  # fmt: skip
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), puts(), st.booleans()), max_size=9))
+def test_a_trail_of_places_never_hides_what_changed(history):
+    versions = [State()]
+    for origin, change, first in history:
+        state = versions[origin % len(versions)]  # some are begun from twice
+        if first and state.messages:
+            state = state.put(messages=At(0, "first"))
+        versions.append(state.put(**change))
+    for old in versions:
+        for new in versions:
+            assert same(round_trip(old, new), new)
+
+
+def test_a_trail_tells_the_places_and_a_whole_is_not_told_apart():
+    first = State().put(messages=More(("a",)))
+    later = first.put(results=At("x", 1)).put(messages=More(("b",)), results=Gone("y"), now=1.0)
+    assert later.places(first) == {"results": {"x", "y"}, "messages": set()}
+    assert first.places(later) is None
+    assert later.replace(messages=later.messages.append("c")).places(first)["messages"] is None
+    assert delta(first, later) == {
+        "messages": {"+": ["b"]}, "results": {"k": {"x": {"=": 1}}}, "now": {"=": 1.0},
+    }  # fmt: skip
+
+
+def test_a_vector_that_grew_and_changed_is_written_as_both():
+    old = State(messages=["a", {"n": 1}, "c", "d"], accepted=("x", "y"))
+    new = old.replace(messages=old.messages.set(1, {"n": 2}).append("e"), accepted=("x", "y", "z"))
+    assert delta(old, new) == {
+        "messages": {"i": {"1": {"k": {"n": {"=": 2}}}}, "+": ["e"]}, "accepted": {"+": ["z"]},
+    }  # fmt: skip
+    assert same(round_trip(old, new), new)

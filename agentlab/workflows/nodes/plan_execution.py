@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from agentlab.base.values import More, validated
+from agentlab.base.trail import More
+from agentlab.base.values import validated
 from agentlab.lab.bench import Bench, StepOutcome
 from agentlab.lab.executor import settle
 from agentlab.lab.hearing import heard

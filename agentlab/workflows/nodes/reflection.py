@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from agentlab.base.documents import merge_patch
-from agentlab.base.values import At, Gone
+from agentlab.base.trail import At, Gone
 from agentlab.lab.bench import Bench
 from agentlab.minds.rules import counts
 from agentlab.minds.strategies.triggers import told

@@ -194,3 +194,17 @@ def test_bad_arguments(text, match):
     with pytest.raises(ConfigError, match=match):
         get_planner(text)
     assert get_planner("reference(0.2)").noise == 0.2
+
+
+def test_the_whole_gold_plan_of_a_lab_is_one_value_for_all_its_runs():
+    lab = al.Lab(al.load_suite("chain")[0], planner="reference")
+    plans = []
+    for seed in (0, 1):
+        run = al.autonomous.start(lab.bind(seed=seed))
+        run.run_until("plan_execution")
+        plans.append(run.plan)
+        run.finish()
+    assert plans[0] is plans[1]
+    other = al.autonomous.start(lab, "another task")
+    other.run_until("plan_execution")
+    assert other.plan.user_intent == "another task"
