@@ -32,9 +32,8 @@ from typing import Any
 
 from agentlab.base.schemas import object_schema
 from agentlab.base.values import Document, digest
-from agentlab.environments.base import Call, Environment, Outcome
+from agentlab.environments.base import Call, Environment, Outcome, failed
 from agentlab.environments.scenario import Goal
-from agentlab.tools.calls import ToolError
 from agentlab.tools.tool import Effect, Tool
 
 FEE = 12
@@ -321,19 +320,12 @@ def _find(world: Document, call: Call) -> tuple[str, str, Document] | None:
     return None
 
 
-def _fail(
-    world: Document, code: str, message: str, learned: dict[str, Any], permanent: bool = True
-) -> Outcome:
-    error = ToolError(code=code, message=message, permanent=permanent)
-    return Outcome(world, error=error, learned=learned)
-
-
 def _show(world: Document, call: Call) -> Outcome:
     """Show what is free; that something is sold out is learned from its absence."""
     for name, value in call.arguments.items():
         if name != "day" and value not in world["cities"]:
             message = f"no {name} {value!r}; cities: {', '.join(world['cities'])}"
-            return _fail(world, "unknown_city", message, {})
+            return failed(world, "unknown_city", message, permanent=True)
     result: dict[str, Any] = {}
     learned: dict[str, Any] = {"seen": {}}
     for kind in SHOWS[call.tool]:
@@ -358,21 +350,26 @@ def _book(world: Document, call: Call) -> Outcome:
         anywhere = any(offer_id in world[kind] for kind in _FREE)
         names = BOOKS[call.tool] if anywhere else (*BOOKS[call.tool], "seen")
         gone: dict[str, Any] = {name: {offer_id: None} for name in names}
-        return _fail(world, "unknown_offer", f"there is no {what} {offer_id!r}", gone)
+        message = f"there is no {what} {offer_id!r}"
+        return failed(world, "unknown_offer", message, gone, permanent=True)
     kind, _, offer = found
     if offer_id not in world["seen"]:
         message = f"{offer_id!r} is not known yet: no search has shown it"
-        return _fail(world, "not_seen", message, {"seen": {offer_id: None}}, permanent=False)
+        return failed(world, "not_seen", message, {"seen": {offer_id: None}})
     if offer[_FREE[kind]] < 1:
-        learned = {kind: {offer_id: {_FREE[kind]: 0}}}
-        return _fail(world, "sold_out", f"no {_FREE[kind]} left: {offer_id}", learned)
+        message, learned = (
+            f"no {_FREE[kind]} left: {offer_id}",
+            {kind: {offer_id: {_FREE[kind]: 0}}},
+        )
+        return failed(world, "sold_out", message, learned, permanent=True)
     stay = {"nights": call.arguments["nights"]} if kind == "hotels" else {}
     cost = offer["price"] * stay.get("nights", 1) + _fee(call.tool)
     spent, budget = world["spent"], world["budget"]
     if spent + cost > budget:
         paid = ", ".join(f"{b['offer']} {b['paid']}" for b in _in_order(world)) or "nothing yet"
         message = f"{offer_id} costs {cost}; {spent} of {budget} are spent ({paid})"
-        return _fail(world, "over_budget", message, {**_account(world), kind: {offer_id: offer}})
+        learned = {**_account(world), kind: {offer_id: offer}}
+        return failed(world, "over_budget", message, learned, permanent=True)
     return _pay(world, kind, offer_id, cost, stay)
 
 
