@@ -20,7 +20,7 @@ book     book_flight, book_train, agency_book (either; a fee)  book_hotel, call_
 =======  ====================================================  =================================
 
 Left out: cancelling, times of day, several travellers. Needs of a goal differ in their places, so
-that no booking meets two of them. The generator of scenarios is in ``travel_scenarios``.
+that no booking meets two of them. The scenarios are made in ``generators``.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentlab.base.schemas import object_schema
-from agentlab.base.values import Document, digest
+from agentlab.base.values import Document, digest, merge_patch
 from agentlab.environments.base import Call, Environment, Outcome, failed
 from agentlab.environments.scenario import Goal
 from agentlab.tools.tool import Effect, Tool
@@ -180,10 +180,7 @@ class Travel(Environment):
         if not all(options):
             return
         cheapest = [each[0].cost for each in options]
-        options = [
-            [o for o in each if o.cost - least <= spare]
-            for each, least in zip(options, cheapest, strict=True)
-        ]
+        options = [[o for o in each if o.cost - each[0].cost <= spare] for each in options]
         if not all(options):
             return
         unseen = (i for i, each in enumerate(options) if not any(o.seen for o in each))
@@ -356,12 +353,10 @@ def _book(world: Document, call: Call) -> Outcome:
     if offer_id not in world["seen"]:
         message = f"{offer_id!r} is not known yet: no search has shown it"
         return failed(world, "not_seen", message, {"seen": {offer_id: None}})
-    if offer[_FREE[kind]] < 1:
-        message, learned = (
-            f"no {_FREE[kind]} left: {offer_id}",
-            {kind: {offer_id: {_FREE[kind]: 0}}},
-        )
-        return failed(world, "sold_out", message, learned, permanent=True)
+    free = _FREE[kind]
+    if offer[free] < 1:
+        gone = {kind: {offer_id: {free: 0}}}
+        return failed(world, "sold_out", f"no {free} left: {offer_id}", gone, permanent=True)
     stay = {"nights": call.arguments["nights"]} if kind == "hotels" else {}
     cost = offer["price"] * stay.get("nights", 1) + _fee(call.tool)
     spent, budget = world["spent"], world["budget"]
@@ -383,15 +378,9 @@ def _pay(world: Document, kind: str, offer_id: str, cost: int, stay: dict[str, A
     }  # fmt: skip
     sold = {**offer, _FREE[kind]: offer[_FREE[kind]] - 1}
     money = {"spent": world["spent"] + cost, "budget": world["budget"]}
-    changed = {
-        **world,
-        **money,
-        kind: {**world[kind], offer_id: sold},
-        "bookings": {**world["bookings"], code: booking},
-    }
     learned = {**money, kind: {offer_id: sold}, "bookings": {code: booking}}
     result = {"code": code, "offer": offer_id, "paid": cost, **money}
-    return Outcome(changed, result, learned=learned)
+    return Outcome(merge_patch(world, learned), result, learned=learned)
 
 
 def _list(world: Document) -> Outcome:

@@ -23,7 +23,7 @@ weld      weld            rivet
 
 A machine may be out of order and a blank may be gone, which only trying (or looking) shows. A
 delivery cannot be taken back, and an order that was not inspected is delivered all the same, and
-then no longer inspected. The generator of scenarios is in ``workshop_scenarios``.
+then no longer inspected. The scenarios are made in ``generators``.
 """
 
 from __future__ import annotations
