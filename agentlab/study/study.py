@@ -25,7 +25,7 @@ from agentlab.errors import StudyError
 from agentlab.study.cells import ARM, CEILING, FLOOR, Cell, Runner
 from agentlab.study.grid import Arm, arm_from_json, check_arms
 from agentlab.study.pool import computed
-from agentlab.study.progress import Progress
+from agentlab.study.progress import showing
 from agentlab.study.provenance import code_fingerprint, versions
 from agentlab.study.results import Results
 from agentlab.trace.store import CellResult, Store, reading
@@ -177,7 +177,7 @@ class Study(Results):
             todo = self._todo(done, retry_crashed)
             if arms := {c.arm.label: c.arm for _, c in todo if c.arm is not None}:
                 check_arms(arms.values())  # those of a folder have only been read so far
-            with Progress(progress, len(todo)) as tell:
+            with showing(progress, len(todo)) as tell:
                 finished = successes = asked = 0
                 workers = processes or os.cpu_count() or 1
                 runner = Runner(self.faults, self.traces, tape)
