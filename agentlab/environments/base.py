@@ -60,6 +60,15 @@ class Outcome:
     """Merge patch on the belief."""
 
 
+def failed(
+    world: Document, code: str, message: str, learned: dict[str, Any] | None = None, *,
+    permanent: bool = False,
+) -> Outcome:  # fmt: skip
+    """Return the outcome of a call that changed nothing, and what it taught all the same."""
+    error = ToolError(code=code, message=message, permanent=permanent)
+    return Outcome(world, error=error, learned=learned or {})
+
+
 @dataclass(frozen=True, slots=True)
 class Evidence:
     """What a goal is checked against."""
@@ -142,9 +151,7 @@ class Environment(ABC):
 
     def check(self, goal: Goal, evidence: Evidence) -> Verdict:
         """Judge a finished run: conditions, deadline, answer."""
-        reasons = list(self.unmet(goal, evidence.world))
-        if goal.deadline is not None and evidence.seconds > goal.deadline:
-            reasons.append(f"finished at {evidence.seconds:g} s, after {goal.deadline:g} s")
+        reasons = [*self.unmet(goal, evidence.world), *too_late(goal, evidence)]
         if goal.answer is not None:
             reasons += _wrong_answer(goal.answer.world, evidence)
         return Verdict(not reasons, tuple(reasons))
@@ -156,6 +163,13 @@ class Environment(ABC):
         if cached is None:
             cached = self.__dict__["_registry"] = ToolRegistry(self.tools())
         return cached
+
+
+def too_late(goal: Goal, evidence: Evidence) -> list[str]:
+    """Return what is wrong where a run ended after its deadline."""
+    if goal.deadline is None or evidence.seconds <= goal.deadline:
+        return []
+    return [f"finished at {evidence.seconds:g} s, after {goal.deadline:g} s"]
 
 
 def _wrong_answer(path: str, evidence: Evidence) -> list[str]:

@@ -21,9 +21,8 @@ from typing import Any
 from agentlab.base.documents import merge_patch
 from agentlab.base.schemas import object_schema
 from agentlab.base.values import Document
-from agentlab.environments.base import Call, Environment, Outcome
+from agentlab.environments.base import Call, Environment, Outcome, failed
 from agentlab.environments.scenario import Goal
-from agentlab.tools.calls import ToolError
 from agentlab.tools.tool import Effect, Tool
 
 TABLE, ARM = "table", "arm"
@@ -264,7 +263,7 @@ def refused(
         learned = {"on": {b: on[b] for b in on if b in shown}}
         if world.get("seals"):
             learned["seals"] = world["seals"]
-    return Outcome(world, error=ToolError(code=code, message=message), learned=learned or {})
+    return failed(world, code, message, learned)
 
 
 def fixed_blocks(world: Document) -> set[str]:

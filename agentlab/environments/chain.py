@@ -16,10 +16,9 @@ from typing import Any
 from agentlab.base.randomness import generator
 from agentlab.base.schemas import object_schema
 from agentlab.base.values import Document
-from agentlab.environments.base import Call, Environment, Outcome
+from agentlab.environments.base import Call, Environment, Outcome, failed
 from agentlab.environments.scenario import AnswerGoal, Goal, ReferencePlan, ReferenceStep, Scenario
 from agentlab.environments.suites import Suite
-from agentlab.tools.calls import ToolError
 from agentlab.tools.tool import Effect, Tool
 
 LENGTHS = {"easy": 3, "medium": 6, "hard": 10}
@@ -59,7 +58,7 @@ class Chain(Environment):
         stages, done = world["stages"], world["done"]
         if stage not in stages:
             message = f"no stage {stage!r}; stages: {', '.join(stages)}"
-            return Outcome(world, error=ToolError(code="unknown_stage", message=message))
+            return failed(world, "unknown_stage", message)
         if done >= len(stages) or stages[done] != stage:
             turn = stages[done] if done < len(stages) else "nothing"
             message = f"stage {stage!r} is not next; next is {turn}"
@@ -68,12 +67,10 @@ class Chain(Environment):
                 token = world["tokens"][stage]
                 message = f"stage {stage!r} is done, its token is {token}; next is {turn}"
                 learned["seen"] = {token: True}
-            return Outcome(
-                world, error=ToolError(code="out_of_turn", message=message), learned=learned
-            )
+            return failed(world, "out_of_turn", message, learned)
         if token not in world["seen"] or token != self._expected(world):
             message = f"{token!r} is not the token that the stage before handed out"
-            return Outcome(world, error=ToolError(code="wrong_token", message=message))
+            return failed(world, "wrong_token", message)
         fresh = world["tokens"][stage]
         learned = {"done": done + 1, "seen": {fresh: True}}
         changed = {**world, "done": done + 1, "seen": {**world["seen"], fresh: True}}
@@ -92,10 +89,8 @@ class Chain(Environment):
     def candidates(self, belief: Document, goal: Goal) -> Iterable[Call]:
         """Return the two ways to carry out the next stage."""
         if belief["done"] < len(belief["stages"]):
-            arguments = {
-                "stage": belief["stages"][belief["done"]],
-                "token": self._expected(belief),
-            }
+            stage = belief["stages"][belief["done"]]
+            arguments = {"stage": stage, "token": self._expected(belief)}
             yield Call("advance", arguments)
             yield Call("advance_slowly", arguments)
 
@@ -128,10 +123,7 @@ def generate(difficulty: str = "medium", seed: int = 0, length: int | None = Non
         ReferenceStep(
             step_id=stage,
             tool="advance",
-            arguments={
-                "stage": stage,
-                "token": f"${{{stages[i - 1]}.token}}" if i else "start",
-            },
+            arguments={"stage": stage, "token": f"${{{stages[i - 1]}.token}}" if i else "start"},
         )
         for i, stage in enumerate(stages)
     )
@@ -143,9 +135,7 @@ def generate(difficulty: str = "medium", seed: int = 0, length: int | None = Non
         goal=Goal(
             conditions={"done": n},
             answer=AnswerGoal(
-                world=f"tokens.{stages[-1]}",
-                tools=("advance", "advance_slowly"),
-                result="token",
+                world=f"tokens.{stages[-1]}", tools=("advance", "advance_slowly"), result="token"
             ),
         ),
         reference=ReferencePlan(steps=steps, answer=f"${{{stages[-1]}.token}}"),

@@ -20,7 +20,7 @@ book     book_flight, book_train, agency_book (either; a fee)  book_hotel, call_
 =======  ====================================================  =================================
 
 Left out: cancelling, times of day, several travellers. Needs of a goal differ in their places, so
-that no booking meets two of them. The generator of scenarios is in ``travel_scenarios``.
+that no booking meets two of them. The scenarios are made in ``generators``.
 """
 
 from __future__ import annotations
@@ -30,12 +30,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from agentlab.base.documents import digest
+from agentlab.base.documents import digest, merge_patch
 from agentlab.base.schemas import object_schema
 from agentlab.base.values import Document
-from agentlab.environments.base import Call, Environment, Outcome
+from agentlab.environments.base import Call, Environment, Outcome, failed
 from agentlab.environments.scenario import Goal
-from agentlab.tools.calls import ToolError
 from agentlab.tools.tool import Effect, Tool
 
 FEE = 12
@@ -182,10 +181,7 @@ class Travel(Environment):
         if not all(options):
             return
         cheapest = [each[0].cost for each in options]
-        options = [
-            [o for o in each if o.cost - least <= spare]
-            for each, least in zip(options, cheapest, strict=True)
-        ]
+        options = [[o for o in each if o.cost - each[0].cost <= spare] for each in options]
         if not all(options):
             return
         unseen = (i for i, each in enumerate(options) if not any(o.seen for o in each))
@@ -322,19 +318,12 @@ def _find(world: Document, call: Call) -> tuple[str, str, Document] | None:
     return None
 
 
-def _fail(
-    world: Document, code: str, message: str, learned: dict[str, Any], permanent: bool = True
-) -> Outcome:
-    error = ToolError(code=code, message=message, permanent=permanent)
-    return Outcome(world, error=error, learned=learned)
-
-
 def _show(world: Document, call: Call) -> Outcome:
     """Show what is free; that something is sold out is learned from its absence."""
     for name, value in call.arguments.items():
         if name != "day" and value not in world["cities"]:
             message = f"no {name} {value!r}; cities: {', '.join(world['cities'])}"
-            return _fail(world, "unknown_city", message, {})
+            return failed(world, "unknown_city", message, permanent=True)
     result: dict[str, Any] = {}
     learned: dict[str, Any] = {"seen": {}}
     for kind in SHOWS[call.tool]:
@@ -359,21 +348,24 @@ def _book(world: Document, call: Call) -> Outcome:
         anywhere = any(offer_id in world[kind] for kind in _FREE)
         names = BOOKS[call.tool] if anywhere else (*BOOKS[call.tool], "seen")
         gone: dict[str, Any] = {name: {offer_id: None} for name in names}
-        return _fail(world, "unknown_offer", f"there is no {what} {offer_id!r}", gone)
+        message = f"there is no {what} {offer_id!r}"
+        return failed(world, "unknown_offer", message, gone, permanent=True)
     kind, _, offer = found
     if offer_id not in world["seen"]:
         message = f"{offer_id!r} is not known yet: no search has shown it"
-        return _fail(world, "not_seen", message, {"seen": {offer_id: None}}, permanent=False)
-    if offer[_FREE[kind]] < 1:
-        learned = {kind: {offer_id: {_FREE[kind]: 0}}}
-        return _fail(world, "sold_out", f"no {_FREE[kind]} left: {offer_id}", learned)
+        return failed(world, "not_seen", message, {"seen": {offer_id: None}})
+    free = _FREE[kind]
+    if offer[free] < 1:
+        gone = {kind: {offer_id: {free: 0}}}
+        return failed(world, "sold_out", f"no {free} left: {offer_id}", gone, permanent=True)
     stay = {"nights": call.arguments["nights"]} if kind == "hotels" else {}
     cost = offer["price"] * stay.get("nights", 1) + _fee(call.tool)
     spent, budget = world["spent"], world["budget"]
     if spent + cost > budget:
         paid = ", ".join(f"{b['offer']} {b['paid']}" for b in _in_order(world)) or "nothing yet"
         message = f"{offer_id} costs {cost}; {spent} of {budget} are spent ({paid})"
-        return _fail(world, "over_budget", message, {**_account(world), kind: {offer_id: offer}})
+        learned = {**_account(world), kind: {offer_id: offer}}
+        return failed(world, "over_budget", message, learned, permanent=True)
     return _pay(world, kind, offer_id, cost, stay)
 
 
@@ -387,15 +379,9 @@ def _pay(world: Document, kind: str, offer_id: str, cost: int, stay: dict[str, A
     }  # fmt: skip
     sold = {**offer, _FREE[kind]: offer[_FREE[kind]] - 1}
     money = {"spent": world["spent"] + cost, "budget": world["budget"]}
-    changed = {
-        **world,
-        **money,
-        kind: {**world[kind], offer_id: sold},
-        "bookings": {**world["bookings"], code: booking},
-    }
     learned = {**money, kind: {offer_id: sold}, "bookings": {code: booking}}
     result = {"code": code, "offer": offer_id, "paid": cost, **money}
-    return Outcome(changed, result, learned=learned)
+    return Outcome(merge_patch(world, learned), result, learned=learned)
 
 
 def _list(world: Document) -> Outcome:

@@ -23,7 +23,7 @@ weld      weld            rivet
 
 A machine may be out of order and a blank may be gone, which only trying (or looking) shows. A
 delivery cannot be taken back, and an order that was not inspected is delivered all the same, and
-then no longer inspected. The generator of scenarios is in ``workshop_scenarios``.
+then no longer inspected. The scenarios are made in ``generators``.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from typing import Any, NamedTuple
 from agentlab.base.documents import digest
 from agentlab.base.schemas import object_schema
 from agentlab.base.values import Document
-from agentlab.environments.base import Begun, Call, Environment, Outcome
+from agentlab.environments.base import Begun, Call, Environment, Outcome, failed
 from agentlab.environments.scenario import Goal
 from agentlab.tools.calls import ToolError
 from agentlab.tools.tool import Effect, Tool
@@ -263,17 +263,10 @@ def _quickest(world: Document, ways: Iterable[Way]) -> float:
     return min((w.seconds for w in ways if _works(world, w)), default=math.inf)
 
 
-def _fail(
-    world: Document, code: str, message: str, learned: dict[str, Any], permanent: bool = False
-) -> Outcome:
-    error = ToolError(code=code, message=message, permanent=permanent)
-    return Outcome(world, error=error, learned=learned)
-
-
 def _card(world: Document, call: Call) -> Outcome:
     name = call.arguments["order"]
     if name not in world["orders"]:
-        return _fail(world, "unknown_order", f"there is no order {name!r}", {}, permanent=True)
+        return failed(world, "unknown_order", f"there is no order {name!r}", permanent=True)
     parts = dict(_parts(world, name))
     shown = [
         {"id": i, **{k: v for k, v in part.items() if k != "order"}} for i, part in parts.items()
@@ -307,14 +300,14 @@ def _worked(world: Document, call: Call) -> Outcome:
         if value is not None and value not in world[kind]:
             gone: dict[str, Any] = {kind: {value: None}, "seen": {value: None}}
             one = kind.removesuffix("s")
-            return _fail(world, f"no_{one}", f"there is no {one} {value!r}", gone, permanent=True)
+            return failed(world, f"no_{one}", f"there is no {one} {value!r}", gone, permanent=True)
         if value is not None and value not in world["seen"]:
             text = f"{value!r} is not known yet: nothing has shown it"
-            return _fail(world, "not_seen", text, {"seen": {value: None}})
+            return failed(world, "not_seen", text, {"seen": {value: None}})
     learned: dict[str, Any] = {"parts": {part_id: part}}
     if _next(part) != operation:
         wanted = _next(part) or "nothing"
-        return _fail(world, "wrong_operation", f"{part_id} needs {wanted} next", learned)
+        return failed(world, "wrong_operation", f"{part_id} needs {wanted} next", learned)
     if not _works(world, way):
         return _broken(world, way)
     blanks = world["blanks"]
@@ -322,7 +315,7 @@ def _worked(world: Document, call: Call) -> Outcome:
         if blanks[blank_id]["material"] != part["material"]:
             text = f"{part_id} is made of {part['material']}, {blank_id} is not"
             learned["blanks"] = {blank_id: blanks[blank_id]}
-            return _fail(world, "wrong_material", text, learned, permanent=True)
+            return failed(world, "wrong_material", text, learned, permanent=True)
         blanks = {i: b for i, b in blanks.items() if i != blank_id}
         learned["blanks"] = {blank_id: None}
     done = {**part, "done": part["done"] + 1}
@@ -335,7 +328,9 @@ def _worked(world: Document, call: Call) -> Outcome:
 
 def _broken(world: Document, way: Way) -> Outcome:
     learned = {"machines": {way.machine: world["machines"][way.machine]}}
-    return _fail(world, "out_of_order", f"the {way.machine} is out of order", learned, True)
+    return failed(
+        world, "out_of_order", f"the {way.machine} is out of order", learned, permanent=True
+    )
 
 
 def _staged(world: Document, call: Call) -> Outcome:
@@ -343,17 +338,17 @@ def _staged(world: Document, call: Call) -> Outcome:
     stage, way = STAGE[call.tool]
     name = call.arguments["order"]
     if name not in world["orders"]:
-        return _fail(world, "unknown_order", f"there is no order {name!r}", {}, permanent=True)
+        return failed(world, "unknown_order", f"there is no order {name!r}", permanent=True)
     order, parts = world["orders"][name], dict(_parts(world, name))
     learned: dict[str, Any] = {"orders": {name: order}, "parts": parts}
     open_parts = [i for i, part in parts.items() if _next(part) is not None]
     if open_parts:
         text = f"not all parts of {name} are done: {', '.join(open_parts)}"
-        return _fail(world, "not_done", text, learned)
+        return failed(world, "not_done", text, learned)
     if stage != STAGES[0] and not order.get("assembled"):
-        return _fail(world, "not_assembled", f"{name} is not assembled", learned)
+        return failed(world, "not_assembled", f"{name} is not assembled", learned)
     if stage == "inspected" and order.get("delivered") and not order.get(stage):
-        return _fail(world, "gone", f"{name} was delivered uninspected", learned, permanent=True)
+        return failed(world, "gone", f"{name} was delivered uninspected", learned, permanent=True)
     if not _works(world, way):
         return _broken(world, way)
     mark: Any = True

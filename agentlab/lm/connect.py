@@ -34,11 +34,7 @@ from urllib.parse import parse_qsl, urlsplit
 from pydantic import SecretStr, ValidationError
 
 from agentlab.base.values import explain
-from agentlab.errors import (
-    ConfigError,
-    ReplayError,
-    UnknownNameError,
-)
+from agentlab.errors import ConfigError, ReplayError, UnknownNameError
 from agentlab.lm.endpoint import ENDPOINT_KEY, Endpoint, Retrying
 from agentlab.lm.engine import SUPPORTS
 from agentlab.lm.model import Model

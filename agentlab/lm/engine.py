@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from agentlab.base.documents import Json, digest
@@ -60,42 +61,31 @@ class Wrapper:
         return f"{type(self).__name__}({self.inner!r})"
 
 
+@dataclass(slots=True, eq=False)
 class Notes:
     """What engines know of the call under way, beside the reply."""
 
-    __slots__ = (
-        "apart",
-        "attempts",
-        "cost",
-        "counted",
-        "document",
-        "faults",
-        "key",
-        "occurrence",
-        "request",
-        "served",
-    )
+    request: Request = None
+    document: dict[str, Json] = field(default_factory=dict, init=False)
+    key: str = field(default="", init=False)
+    served: bool = False
+    """True: from a recording or journal; nothing was asked, nothing is billed."""
+    cost: float | None = None
+    """US dollars that the call costs when it is made; None: unknown."""
+    attempts: int = 1
+    apart: float = 0.0
+    """Wall seconds spent on what is no part of the call."""
+    occurrence: int | None = None
+    """Which repetition of the request in the run, from 0, where it was counted."""
+    counted: str = field(default="", init=False)
+    """Key that was counted: of the request that reached the recording."""
+    faults: list[str] = field(default_factory=list)
+    """Kinds of the faults that were delivered."""
 
-    def __init__(self, request: Request = None) -> None:
-        self.request = request
-        self.document: dict[str, Json] = {}
-        self.key = ""
-        if request is not None:
-            self.document = request_document(request)
-            self.key = digest(self.document)
-        self.served = False
-        """True: from a recording or journal; nothing was asked, nothing is billed."""
-        self.cost: float | None = None
-        """US dollars that the call costs when it is made; None: unknown."""
-        self.attempts = 1
-        self.apart = 0.0
-        """Wall seconds spent on what is no part of the call."""
-        self.occurrence: int | None = None
-        """Which repetition of the request in the run, from 0, where it was counted."""
-        self.counted = self.key
-        """Key that was counted: of the request that reached the recording."""
-        self.faults: list[str] = []
-        """Kinds of the faults that were delivered."""
+    def __post_init__(self) -> None:
+        if self.request is not None:
+            self.document = request_document(self.request)
+            self.key = self.counted = digest(self.document)
 
 
 _notes: ContextVar[Notes | None] = ContextVar("agentlab_lm_notes", default=None)

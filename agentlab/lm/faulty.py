@@ -38,13 +38,8 @@ FAILS = frozenset({FaultKind.RATE_LIMIT, FaultKind.TIMEOUT})
 REFUSAL = "I'm sorry, but I can't help with that."
 
 
-def prompt_key(request: Request) -> str:
-    """Return the digest of a request without its model and configuration."""
-    return prompt_digest(identify(request)[0])
-
-
 def prompt_digest(document: Mapping[str, Json]) -> str:
-    """Return ``prompt_key`` of a request document."""
+    """Return the digest of a request document without its model and configuration."""
     return digest({k: v for k, v in document.items() if k not in ("model", "config")})
 
 
@@ -61,18 +56,13 @@ def lm_fault(
     kinds : mapping of FaultKind to float
         Weights; where the draw falls on a kind that is none of an LM's, nothing happens.
     seed, scenario, key, occurrence
-        What the draw depends on; ``key`` is ``prompt_key``.
+        What the draw depends on; ``key`` is ``prompt_digest``.
     """
     names = (seed, scenario, "lm", key, occurrence)
     if uniform(*names) >= rate:
         return None
     kind = choose(kinds, uniform(*names, "kind"))
     return kind if kind in SPOILS | FAILS else None
-
-
-def detail(seed: int, scenario: str, key: str, occurrence: int) -> float:
-    """Return the draw in [0, 1) that says how a reply is spoiled."""
-    return uniform(seed, scenario, "lm", key, occurrence, "detail")
 
 
 class Faulty(Wrapper):
@@ -153,14 +143,15 @@ class Faulty(Wrapper):
             yield from events_of(spoil(self.inner.complete(request), kind, draw))
 
     def _drawn(self, request: Request) -> tuple[FaultKind | None, float]:
-        key = prompt_key(request)
+        """Draw the fault of a call, and how it spoils the reply: in [0, 1)."""
+        key = prompt_digest(identify(request)[0])
         occurrence = self.cursor.next(key)
         kind = next((t.kind for t in self.targets if self._hits(t, request, occurrence)), None)
         if kind is None:
             kind = lm_fault(self.rate, self.kinds, self.seed, self.scenario, key, occurrence)
         if kind is not None:
             notes().faults.append(str(kind))
-        return kind, detail(self.seed, self.scenario, key, occurrence)
+        return kind, uniform(self.seed, self.scenario, "lm", key, occurrence, "detail")
 
     def _hits(self, target: TargetedFault, request: Request, occurrence: int) -> bool:
         step, now = self.where()

@@ -64,24 +64,16 @@ class Recorded(Wrapper):
     def complete(self, request: Request) -> Response:
         """Return the recorded reply, or ask and record."""
         name = self._name(request)
-        line = self._found(name, request)
-        if line is None:
-            with self._alone(name):
-                line = self._found(name, request)  # another thread may have asked
-                if line is None:
-                    return self._asked(name, request)
-        return _response(line)
+        with self._line(name, request) as line:
+            return self._asked(name, request) if line is None else _response(line)
 
     def stream(self, request: Request) -> Iterator[Event]:
         """Yield the recorded events, or ask and record."""
         name = self._name(request)
-        line = self._found(name, request)
-        if line is None:
-            with self._alone(name):
-                line = self._found(name, request)  # another thread may have asked
-                if line is None:
-                    yield from self._streamed(name, request)
-                    return
+        with self._line(name, request) as line:
+            if line is None:
+                yield from self._streamed(name, request)
+                return
         yield from events_of(_response(line), line.get("chunks"))
 
     def close(self) -> None:
@@ -109,15 +101,15 @@ class Recorded(Wrapper):
         return line
 
     @contextmanager
-    def _alone(self, name: tuple[str, int]) -> Iterator[None]:
-        """Let one thread ask what several want to know."""
-        if self.recording.mode == "record":
-            yield
+    def _line(self, name: tuple[str, int], request: Request) -> Iterator[Line | None]:
+        """Give what is recorded; where nothing is, let one thread ask what several want to know."""
+        line = self._found(name, request)
+        if line is not None or self.recording.mode == "record":
+            yield line
             return
         pending = self.recording._pending
-        lock = pending.setdefault(name, threading.Lock())
-        with lock:
-            yield
+        with pending.setdefault(name, threading.Lock()):
+            yield self._found(name, request)  # another thread may have asked
             pending.pop(name, None)
 
     def _asked(self, name: tuple[str, int], request: Request) -> Response:

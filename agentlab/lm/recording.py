@@ -150,12 +150,11 @@ class Recording:
                 self._written, self._gap = False, b""
 
     def _append(self, data: bytes) -> None:
-        if not self._written:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            with self.path.open("ab") as file:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.open("ab") as file:
+            if not self._written:
                 file.truncate(self._whole)  # what comes after was torn by a crash
                 file.write(self._gap)
-        with self.path.open("ab") as file:
             file.write(data)
         self._written = True
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,7 +76,7 @@ class Cell:
 
 
 class Runner:
-    """Runs cells, in any thread; what crashes is a result too.
+    """Runs cells, in any thread; what crashes is a result too. In another process it is a new one.
 
     Parameters
     ----------
@@ -91,10 +91,17 @@ class Runner:
     def __init__(
         self, faults: FaultPlan | None, with_traces: bool = True, record: Recording | None = None
     ) -> None:
-        self.faults, self.with_traces, self._record = faults, with_traces, record
+        self.faults, self.with_traces, self.record = faults, with_traces, record
         self._labs: dict[tuple[int, str], Lab] = {}
         self._running: set[Run] = set()
         self._lock = threading.RLock()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Runner, (self.faults, self.with_traces, self.record)
+
+    def run_all(self, cells: Iterable[tuple[str, Cell]]) -> list[CellResult]:
+        """Run cells, each with its key, one after the other."""
+        return [self.run(key, cell) for key, cell in cells]
 
     def run(self, key: str, cell: Cell) -> CellResult:
         """Run a cell and return what it came to."""
@@ -150,17 +157,8 @@ class Runner:
             if like not in self._labs:
                 if len(self._labs) >= LABS:  # cells come scenario by scenario
                     self._labs.clear()
-                self._labs[like] = make_lab(cell, self.faults, self._record)
+                self._labs[like] = make_lab(cell, self.faults, self.record)
             return self._labs[like]
-
-
-def run_cells(
-    cells: Sequence[tuple[str, Cell]], faults: FaultPlan | None, with_traces: bool = True,
-    record: Recording | None = None,
-) -> list[CellResult]:  # fmt: skip
-    """Run cells, each with its key, one after the other (see ``Runner``)."""
-    runner = Runner(faults, with_traces, record)
-    return [runner.run(key, cell) for key, cell in cells]
 
 
 def _identity(cell: Cell) -> dict[str, Json]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
@@ -104,9 +105,4 @@ def _compared(
         tasks[a].to_numpy(), tasks[b].to_numpy(), list(cluster.loc[tasks.index]),
         one_seed=one, seed=seed,
     )  # fmt: skip
-    return {
-        "a": a, "b": b, "diff": found.diff, "low": found.low, "high": found.high,
-        "boot_low": found.boot_low, "boot_high": found.boot_high, "p": found.p,
-        "n_tasks": found.n_tasks, "n_clusters": found.n_clusters,
-        "smallest_difference": found.smallest_difference, "test": found.test,
-    }  # fmt: skip
+    return {"a": a, "b": b, **asdict(found)}

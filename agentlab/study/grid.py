@@ -189,12 +189,6 @@ def varying(table: pd.DataFrame) -> list[str]:
     return [a for a in AXES if a in table and table[a].nunique(dropna=False) > 1]
 
 
-def _named(value: Any) -> Json:
-    if value is None or isinstance(value, (str, int)):
-        return value
-    return str(getattr(value, "name", type(value).__name__))
-
-
 def _written(value: Any) -> Json:
     if value is None or isinstance(value, (str, int)):
         return value

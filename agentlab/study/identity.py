@@ -281,17 +281,15 @@ def class_text(value: type) -> str | None:
     method says where its lines are.
     """
     methods = [f for v in vars(value).values() for f in _functions(v)]
-    for code in (m.__code__ for m in methods if m.__qualname__ == _inside(value, m)):
+    for code in (
+        m.__code__ for m in methods if m.__qualname__ == f"{value.__qualname__}.{m.__name__}"
+    ):
         lines = linecache.getlines(code.co_filename)
         found = _class_node("".join(lines), value.__name__, code.co_firstlineno)
         if found is not None:
             first = min([found.lineno, *(d.lineno for d in found.decorator_list)])
             return dedent("".join(lines[first - 1 : found.end_lineno]))
     return None
-
-
-def _inside(value: type, method: FunctionType) -> str:
-    return f"{value.__qualname__}.{method.__name__}"
 
 
 @cache

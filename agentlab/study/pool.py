@@ -27,11 +27,10 @@ from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from agentlab.base.registry import learn, registered
-from agentlab.environments.fault_plan import FaultPlan
 from agentlab.errors import ConfigError, StudyError
-from agentlab.lm.recording import Line, Recording
+from agentlab.lm.recording import Line
 from agentlab.lm.serde import load_dspy
-from agentlab.study.cells import Runner, run_cells
+from agentlab.study.cells import Runner
 from agentlab.study.threads import POLL, Batches, Keyed, default_threads, threaded, waits
 from agentlab.trace.stored import CellResult
 
@@ -43,14 +42,14 @@ THREADS_A_PROCESS = 16
 
 
 def computed(
-    todo: list[Keyed], processes: int, threads: int | None, backend: str, *,
-    faults: FaultPlan | None, traces: bool, record: Recording | None,
-) -> Batches:  # fmt: skip
+    todo: list[Keyed], runner: Runner, processes: int, threads: int | None, backend: str
+) -> Batches:
     """Yield finished batches of cells as they come.
 
     Parameters
     ----------
     todo : list of (key, Cell)
+    runner : Runner
     processes : int
         Workers; 1 computes in this process.
     threads : int or None
@@ -58,8 +57,6 @@ def computed(
         they are computed like the others. None: see ``default_threads``.
     backend : str
         A joblib backend.
-    faults, traces, record
-        See ``Runner``.
 
     Raises
     ------
@@ -76,31 +73,26 @@ def computed(
     if threads == 1 or len(waiting) < 2:
         waiting = []
     known = {key for key, _ in waiting}
-    yield from _batched(
-        [item for item in todo if item[0] not in known], processes, backend, faults, traces, record
-    )
+    yield from _batched([i for i in todo if i[0] not in known], runner, processes, backend)
     if not waiting:
         return
     threads = min(threads, len(waiting))
     processes = min(processes, -(-threads // THREADS_A_PROCESS))
     if processes == 1 or backend != "loky":
-        yield from threaded(Runner(faults, traces, record), iter(waiting), threads)
+        yield from threaded(runner, iter(waiting), threads)
     else:
-        yield from _spread(waiting, processes, threads, faults, traces, record)
+        yield from _spread(waiting, runner, processes, threads)
 
 
 # ---- batches in processes --------------------------------------------------------------------
 
 
-def _batched(
-    todo: list[Keyed], processes: int, backend: str, faults: FaultPlan | None, traces: bool,
-    record: Recording | None,
-) -> Batches:  # fmt: skip
+def _batched(todo: list[Keyed], runner: Runner, processes: int, backend: str) -> Batches:
     """Yield finished batches; their size follows the pace of those before."""
     pace = _Pace(processes)
     if processes == 1 or len(todo) < 2:
         for batch in pace.batches(todo):
-            results = run_cells(batch, faults, traces, record)
+            results = runner.run_all(batch)
             pace.learn(results)
             yield results
         return
@@ -116,13 +108,13 @@ def _batched(
         raise ConfigError(f"backend {backend!r}: {e}") from e
     names = registered()
     tasks = (
-        delayed(_worker)(_Path(sys.path), batch, faults, traces, record, names, parent)
+        delayed(_worker)(_Path(sys.path), batch, runner, names, parent)
         for batch in pace.batches(todo)
     )
     outputs = pool(tasks)
     try:
         for results, lines in outputs:
-            _record(record, lines)
+            _record(runner, lines)
             pace.learn(results)
             yield results
     finally:  # after an error or Ctrl-C joblib warns of the tasks that it cancels
@@ -151,20 +143,22 @@ Names = Mapping[str, Mapping[str, Any]]
 
 
 def _worker(
-    path: list[str], batch: Sequence[Keyed], faults: FaultPlan | None, traces: bool,
-    record: Recording | None, names: Names, parent: int | None,
-) -> tuple[list[CellResult], list[Line]]:  # fmt: skip
+    path: list[str], batch: Sequence[Keyed], runner: Runner, names: Names, parent: int | None
+) -> tuple[list[CellResult], list[Line]]:
     """Run a batch in another process, which knows what was registered by name in this one."""
     if parent is not None:
         _end_with(parent)
     learn(names)
-    results = run_cells(batch, faults, traces, record)
-    return results, [] if record is None else record.taken()
+    return runner.run_all(batch), _taken(runner)
 
 
-def _record(record: Recording | None, lines: list[Line]) -> None:
-    if record is not None:
-        record.extend(lines)
+def _taken(runner: Runner) -> list[Line]:
+    return [] if runner.record is None else runner.record.taken()
+
+
+def _record(runner: Runner, lines: list[Line]) -> None:
+    if runner.record is not None:
+        runner.record.extend(lines)
 
 
 @lru_cache(maxsize=1)
@@ -210,12 +204,12 @@ class _Crew:
 
     process: Any
     pipe: Connection
+    runner: Runner
     free: int
     """Threads that have nothing to do."""
     under_way: int = 0
     told: bool = False
     """That no more cells will come."""
-    record: Recording | None = None
 
     def hand(self, numbers: Iterator[int]) -> None:
         """Give every free thread a cell, by its number."""
@@ -230,28 +224,25 @@ class _Crew:
 
     def results(self, numbers: Iterator[int]) -> list[CellResult]:
         """Take what is finished, and give new cells for it."""
-        found, lines = self.pipe.recv()
-        _record(self.record, lines)
-        self.free += len(found)
-        self.under_way -= len(found)
+        results: list[CellResult]
+        results, lines = self.pipe.recv()
+        _record(self.runner, lines)
+        self.free += len(results)
+        self.under_way -= len(results)
         self.hand(numbers)
-        results: list[CellResult] = found
         return results
 
 
-def _spread(
-    todo: list[Keyed], processes: int, threads: int, faults: FaultPlan | None, traces: bool,
-    record: Recording | None,
-) -> Batches:  # fmt: skip
+def _spread(todo: list[Keyed], runner: Runner, processes: int, threads: int) -> Batches:
     """Run cells in threads of several processes; each is handed the next when one is finished."""
     import cloudpickle
 
-    work = cloudpickle.dumps((_Path(sys.path), todo, registered(), faults, traces, record))
+    work = cloudpickle.dumps((_Path(sys.path), todo, registered(), runner))
     numbers = iter(range(len(todo)))
     shares = [threads // processes + (i < threads % processes) for i in range(processes)]
     crews: list[_Crew] = []
     try:
-        crews += (_crew(share, record) for share in shares)
+        crews += (_crew(runner, share) for share in shares)
         for crew in crews:
             crew.pipe.send_bytes(work)
             crew.hand(numbers)
@@ -271,7 +262,7 @@ def _spread(
             crew.process.join()
 
 
-def _crew(threads: int, record: Recording | None) -> _Crew:
+def _crew(runner: Runner, threads: int) -> _Crew:
     from joblib.externals.loky.backend import get_context
 
     context = get_context("loky")
@@ -279,19 +270,18 @@ def _crew(threads: int, record: Recording | None) -> _Crew:
     process = context.Process(target=_serve, args=(theirs, os.getpid(), threads), daemon=True)
     process.start()
     theirs.close()
-    return _Crew(process, ours, threads, record=record)
+    return _Crew(process, ours, runner, threads)
 
 
 def _serve(pipe: Connection, parent: int, threads: int) -> None:
     """Run the cells whose numbers come through a pipe, and send back what they came to."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears it, and ends this process
     _end_with(parent)
-    _, todo, names, faults, traces, record = pipe.recv()
+    _, todo, names, runner = pipe.recv()
     learn(names)
     load_dspy()
     gc.freeze()  # what is loaded by now stays: looking through it again takes a tenth of the time
     gc.set_threshold(20_000, 20, 20)
     numbers = chain.from_iterable(iter(pipe.recv, []))
-    runner = Runner(faults, traces, record)
     for results in threaded(runner, (todo[n] for n in numbers), threads):
-        pipe.send((results, [] if record is None else record.taken()))
+        pipe.send((results, _taken(runner)))

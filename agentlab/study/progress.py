@@ -3,37 +3,33 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from agentlab.base.documents import percent
 
+Tell = Callable[[int, int, float], None]
+"""Is told how many runs are finished, of how many, and their success rate so far."""
 
-class Progress:
-    """Shows progress: a bar, a callable, or nothing."""
 
-    def __init__(
-        self, progress: bool | Callable[[int, int, float], None] | None, total: int
-    ) -> None:
-        self.told = progress if callable(progress) else None
-        shown = progress is True or (progress is None and sys.stderr.isatty())
-        self.bar: Any = None
-        if shown and total:
-            from tqdm.auto import tqdm
+@contextmanager
+def showing(progress: bool | Tell | None, total: int) -> Iterator[Tell]:
+    """Give what shows the progress of ``total`` runs meanwhile (see ``Study.run``)."""
+    if callable(progress):
+        yield progress
+    elif total and (progress or (progress is None and sys.stderr.isatty())):
+        from tqdm.auto import tqdm
 
-            self.bar = tqdm(total=total, unit="run", dynamic_ncols=True)
+        with tqdm(total=total, unit="run", dynamic_ncols=True) as bar:
+            yield _on(bar)
+    else:
+        yield lambda finished, total, rate: None
 
-    def __enter__(self) -> Callable[[int, int, float], None]:
-        return self.tell
 
-    def tell(self, finished: int, total: int, rate: float) -> None:
-        """Show that ``finished`` of ``total`` runs are done, with their success rate so far."""
-        if self.told is not None:
-            self.told(finished, total, rate)
-        if self.bar is not None:
-            self.bar.set_postfix_str(f"success {percent(rate, 1)}", refresh=False)
-            self.bar.update(finished - self.bar.n)
+def _on(bar: Any) -> Tell:
+    def tell(finished: int, total: int, rate: float) -> None:
+        bar.set_postfix_str(f"success {percent(rate, 1)}", refresh=False)
+        bar.update(finished - bar.n)
 
-    def __exit__(self, *exception: object) -> None:
-        if self.bar is not None:
-            self.bar.close()
+    return tell

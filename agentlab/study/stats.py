@@ -4,7 +4,8 @@ The unit is the task, not the run: seeds are averaged within a task before anyth
 two arms are paired by task, and tasks that share a *cluster* (a template, a document, a world) are
 not independent. Intervals and tests therefore work on clusters; a task without one is its own.
 Follows Miller, "Adding Error Bars to Evals" (arXiv 2411.00640), with t quantiles on C - 1 degrees
-of freedom in place of z. Left out: DataFrames (see ``metrics.py``), Bayesian and mixed models.
+of freedom in place of z. Left out: DataFrames (see ``metrics.py``), Bayesian and mixed models. The
+file is over 400 lines, most of them definitions and examples: it imports nothing of ours.
 
 Conventions. ``differences``: array_like (n_tasks,), finite, one number a task. ``clusters``: a
 hashable label a task, or None when every task is its own cluster. ``level``, ``power``: in (0, 1).
@@ -89,23 +90,6 @@ def wilson_interval(
     low, high = (s + z2 / 2 - half) / (total + z2), (s + z2 / 2 + half) / (total + z2)
     # The ends are exact in theory; rounding must not leave 1e-17 or 1 - 1e-16 there.
     return np.where(s == 0, 0.0, low)[()], np.where(s == total, 1.0, high)[()]
-
-
-def rule_of_three(n: int) -> float:
-    """Upper 95 % bound of a failure rate after no failure in n independent trials: 3/n, at most 1.
-
-    References
-    ----------
-    Hanley and Lippman-Hand (1983), JAMA 249, 1743-1745.
-
-    Examples
-    --------
-    >>> rule_of_three(60)
-    0.05
-    """
-    if n < 1:
-        raise ValueError(f"expected at least one trial, got n={n!r}")
-    return min(1.0, 3 / n)
 
 
 def cluster_robust_interval(

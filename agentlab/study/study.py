@@ -10,8 +10,9 @@ from __future__ import annotations
 import os
 import tempfile
 import warnings
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,20 +21,14 @@ from agentlab.environments.fault_plan import FaultPlan
 from agentlab.environments.named import get_environment
 from agentlab.environments.scenario import Scenario
 from agentlab.environments.suites import Suite, load_suite
-from agentlab.errors import StudyError, UnknownNameError
-from agentlab.lm.recording import Recording
-from agentlab.runs.run import Run
-from agentlab.study import frames
-from agentlab.study.cells import ARM, CEILING, FLOOR, Cell, called, make_lab
-from agentlab.study.compare import compare
-from agentlab.study.grid import Arm, arm_from_json, check_arms, workflow_of
+from agentlab.errors import StudyError
+from agentlab.study.cells import ARM, CEILING, FLOOR, Cell, Runner
+from agentlab.study.grid import Arm, arm_from_json, check_arms
 from agentlab.study.pool import computed
-from agentlab.study.progress import Progress
+from agentlab.study.progress import showing
 from agentlab.study.provenance import code_fingerprint, versions
-from agentlab.trace.compare import ReplayReport, first_difference
+from agentlab.study.results import Results
 from agentlab.trace.packing import reading
-from agentlab.trace.served import served_calls
-from agentlab.trace.span import Span
 from agentlab.trace.store import Store
 from agentlab.trace.stored import CellResult
 
@@ -41,7 +36,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-class Study:
+class Study(Results):
     """Arms on a suite, at fault rates, with seeds.
 
     Parameters
@@ -105,7 +100,6 @@ class Study:
         self.traces = traces
         self.record = Path(record) if record is not None else None
         self.out = Path(out) if out is not None else Path(tempfile.mkdtemp(prefix="agentlab-"))
-        self._frames: dict[str, pd.DataFrame] = {}
 
     def __repr__(self) -> str:
         return (
@@ -131,9 +125,6 @@ class Study:
                         yield Cell(ARM, arm, scenario, 0.0, seed, asked=False)
                     for rate in rates:
                         yield Cell(ARM, arm, scenario, rate, seed)
-
-    def _keyed(self) -> dict[str, Cell]:
-        return {cell.key(self.faults): cell for cell in self.cells()}
 
     # ---- running ---------------------------------------------------------------------------
 
@@ -180,7 +171,7 @@ class Study:
         KeyboardInterrupt
             Ctrl-C; what was finished is kept.
         """
-        self._frames.clear()
+        self._forget()
         with Store(self.out) as store:
             self._register(store, allow_mixed)
             tape = self._recording()
@@ -188,10 +179,11 @@ class Study:
             todo = self._todo(done, retry_crashed)
             if arms := {c.arm.label: c.arm for _, c in todo if c.arm is not None}:
                 check_arms(arms.values())  # those of a folder have only been read so far
-            with Progress(progress, len(todo)) as tell:
+            with showing(progress, len(todo)) as tell:
                 finished = successes = asked = 0
                 workers = processes or os.cpu_count() or 1
-                with closing(self._computed(todo, workers, threads, backend, tape)) as batches:
+                runner = Runner(self.faults, self.traces, tape)
+                with closing(computed(todo, runner, workers, threads, backend)) as batches:
                     for batch in batches:
                         store.add_cells(batch)
                         finished += len(batch)
@@ -211,24 +203,8 @@ class Study:
             if before is None:
                 todo.append((key, cell))
             elif retry and before.status == "crashed":
-                todo.append((key, _again(cell, before.attempt + 1)))
+                todo.append((key, replace(cell, attempt=before.attempt + 1)))
         return todo
-
-    def _computed(
-        self,
-        todo: list[tuple[str, Cell]],
-        processes: int,
-        threads: int | None,
-        backend: str,
-        tape: Recording | None,
-    ) -> Generator[list[CellResult], None, None]:
-        return computed(
-            todo, processes, threads, backend, faults=self.faults, traces=self.traces,
-            record=tape,
-        )  # fmt: skip
-
-    def _recording(self) -> Recording | None:
-        return None if self.record is None else Recording(self.record, "replay_or_call")
 
     def _register(self, store: Store, allow_mixed: bool) -> None:
         """Write down what is needed to reproduce; refuse results of other code."""
@@ -296,158 +272,6 @@ class Study:
         )  # fmt: skip
         return study
 
-    # ---- reading ---------------------------------------------------------------------------
-
-    def _store(self) -> Store:
-        return Store(self.out, read_only=True)
-
-    @property
-    def runs(self) -> pd.DataFrame:
-        """A row a run of this study's grid, with floor, ceiling and twin (``frames.RUNS``)."""
-        return self._frame("runs", self._read_runs)
-
-    def _read_runs(self) -> pd.DataFrame:
-        mine = self._keyed()
-        with self._store() as store:
-            results = [r for key, r in store.cells().items() if key in mine]
-        with reading(self.out):
-            for r in results:
-                r.row.update(called(mine[r.cell]), asked=mine[r.cell].asked)
-            return frames.runs_frame(results)
-
-    @property
-    def spans(self) -> pd.DataFrame:
-        """A row a span."""
-        return self._frame("spans", lambda: self._joined(()))
-
-    @property
-    def steps(self) -> pd.DataFrame:
-        """A row an execution of a step."""
-        return self._frame("steps", lambda: self._joined(("step",)))
-
-    @property
-    def decisions(self) -> pd.DataFrame:
-        """A row a decision: trigger, events, action, reasoning, and what became of the plan."""
-        return self._frame("decisions", lambda: frames.decisions_frame(self._joined(("decision",))))
-
-    @property
-    def faults_delivered(self) -> pd.DataFrame:
-        """A row a delivered fault, with kind, persistence, visibility and source."""
-        return self._frame(
-            "faults",
-            lambda: frames.unpacked(
-                self._joined(("fault",)).drop(columns=["kind"]).rename(columns={"name": "fault"}),
-                "output",
-            ),
-        )
-
-    @property
-    def lm_calls(self) -> pd.DataFrame:
-        """A row a call of a language model, with prompt, reply, tokens and cost."""
-        return self._frame("lm_calls", lambda: frames.lm_calls_frame(self._joined(("lm",))))
-
-    def _joined(self, kinds: Iterable[str]) -> pd.DataFrame:
-        with self._store() as store:
-            spans = frames.spans_frame(store, kinds)
-        return frames.joined(spans, self.runs)
-
-    def _frame(self, name: str, make: Callable[[], pd.DataFrame]) -> pd.DataFrame:
-        if name not in self._frames:
-            self._frames[name] = make()
-        return self._frames[name]
-
-    def frame(self, name: str) -> pd.DataFrame:
-        """Return a frame: "runs", "steps", "spans", "decisions", "faults" or "lm_calls".
-
-        Raises
-        ------
-        UnknownNameError
-            There is no such frame.
-        """
-        known = {
-            "runs": "runs", "steps": "steps", "spans": "spans", "decisions": "decisions",
-            "faults": "faults_delivered", "lm_calls": "lm_calls",
-        }  # fmt: skip
-        if name not in known:
-            raise UnknownNameError("frame", name, known)
-        frame: pd.DataFrame = getattr(self, known[name])
-        return frame
-
-    def compare(
-        self, metric: str = "success", by: str = "strategy", baseline: str | None = None
-    ) -> pd.DataFrame:
-        """Compare the levels of a factor, paired by task (see ``agentlab.study.compare``)."""
-        return compare(self.runs, metric, by, baseline)
-
-    def leaderboard(self) -> pd.DataFrame:
-        """Rank the arms (see ``agentlab.study.leaderboard``)."""
-        from agentlab.study.leaderboard import leaderboard
-
-        return leaderboard(self.runs)
-
-    # ---- single runs -----------------------------------------------------------------------
-
-    def find(self, cell: str) -> tuple[str, Cell]:
-        """Return the cell whose key starts with ``cell``.
-
-        Raises
-        ------
-        StudyError
-            None does, or several do.
-        """
-        found = [(k, c) for k, c in self._keyed().items() if k.startswith(cell) and c.role == ARM]
-        if len(found) != 1:
-            some = ", ".join(list(self.runs["cell"][:3]))
-            problem = f"{len(found)} runs of this study start" if found else "no run of it starts"
-            problem = f"{problem} with {cell!r}" if cell else "expected the key of a run"
-            raise StudyError(
-                f"{self.out}: {problem}; keys look like {some} (column 'cell' of the runs frame)"
-            )
-        return found[0]
-
-    def trace(self, cell: str) -> list[Span]:
-        """Return the stored spans of a run."""
-        key, _ = self.find(cell)
-        with self._store() as store:
-            return store.trace(key)
-
-    def rerun(self, cell: str) -> Run:
-        """Return a fresh run of a cell, not yet started: to step, fork or finish."""
-        _, found = self.find(cell)
-        assert found.arm is not None
-        lab = make_lab(found, self.faults, self._recording())
-        return Run.start(workflow_of(found.arm), lab)
-
-    def replay(self, cell: str) -> ReplayReport:
-        """Run a stored cell again and compare it with its stored spans.
-
-        Language models are not asked: the stored spans hold what they said.
-        """
-        stored = self.trace(cell)
-        recorded = [s.row() for s in stored]
-        if not recorded:
-            raise StudyError("this run has no stored trace (it crashed, or traces were off)")
-        fresh, raised = self.rerun(cell), None
-        served = served_calls(stored)
-        run = Run(fresh.workflow, fresh.lab, [fresh.state], [], journal=served)
-        try:
-            run.finish()
-        except Exception as e:  # the recorded run raised nothing, so this is where they part
-            raised = f"visit {len(run.visited)}: now raises {type(e).__name__}: {e}"
-        visits = 1 + max(row[4] for row in recorded)
-        now = [s.row() for s in run.spans]
-        same = recorded[1:] if raised is None else recorded[1 : len(now)]
-        problem = first_difference(same, now[1:]) or raised
-        if problem is None:
-            return ReplayReport(True, visits, visits, served.served)
-        matched = 0
-        for visit in range(visits):
-            pair = [[row for row in rows[1:] if row[4] == visit] for rows in (recorded, now)]
-            if first_difference(*pair) is not None:
-                break
-            matched += 1
-        return ReplayReport(False, visits, matched, served.served, problem)
-
 
 def _check_reviews(arms: Sequence[Arm], suite: Suite) -> None:
     """Refuse arms that would wait for people where a tool of a world needs approval."""
@@ -505,9 +329,3 @@ def _seeds(value: int | Sequence[int]) -> tuple[int, ...]:
             f"seeds must be a number of at least 1 or a list of integers, got {value!r}"
         )
     return tuple(dict.fromkeys(seeds))
-
-
-def _again(cell: Cell, attempt: int) -> Cell:
-    from dataclasses import replace
-
-    return replace(cell, attempt=attempt)

@@ -378,7 +378,6 @@ def test_calls_have_ids_of_ours():
     assert [c.call_id for c in message.tool_calls] == ["r7_0", "r7_1"]
 
 
-@pytest.mark.xfail(strict=True, reason="trace/delta.py writes values of persistent maps whole")
 def test_a_change_deep_in_a_note_is_stored_as_that_change():
     note = {"found": [{"n": i, "text": "x" * 50} for i in range(50)], "at": {"page": 1}}
     before = State().replace(notes=State().notes.set("mine", note))

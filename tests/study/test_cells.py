@@ -11,7 +11,7 @@ import pytest
 import agentlab as al
 from agentlab.environments.chain import generate
 from agentlab.minds.planners.search import Search
-from agentlab.study.cells import ARM, CEILING, FLOOR, Cell, make_lab, run_cells
+from agentlab.study.cells import ARM, CEILING, FLOOR, Cell, Runner, make_lab
 from agentlab.study.grid import Arm
 from agentlab.trace.packing import unpack_spans
 from agentlab.trace.span import Span
@@ -21,7 +21,7 @@ FAULTS = al.FaultPlan(persistence={"permanent": 0.3, "transient": 0.7}, visibili
 
 
 def result(cell: Cell, faults: al.FaultPlan | None = FAULTS, traces: bool = True):
-    [found] = run_cells([("key", cell)], faults, traces)
+    [found] = Runner(faults, traces).run_all([("key", cell)])
     return found
 
 
@@ -158,7 +158,7 @@ def test_the_order_of_cells_changes_nothing():
     alone = {key: outcome(result(cell).row) for key, cell in keyed}
     for seed in range(3):
         mixed = Random(seed).sample(keyed, len(keyed))
-        found = {r.cell: outcome(r.row) for r in run_cells(mixed, FAULTS)}
+        found = {r.cell: outcome(r.row) for r in Runner(FAULTS).run_all(mixed)}
         assert found == alone
     assert len({json.dumps(r) for r in alone.values()}) == len(cells)
 
@@ -182,7 +182,7 @@ def test_a_cell_that_crashes_is_a_failure_that_says_why():
         (str(seed), replace(ONE, arm=Arm(Crashing(), "never"), seed=seed, attempt=2))
         for seed in range(4)
     ]
-    found = run_cells(cells, None)
+    found = Runner(None).run_all(cells)
     assert [r.status for r in found] == ["done", "crashed", "done", "crashed"]
     crashed = found[1]
     assert crashed.row["success"] is False

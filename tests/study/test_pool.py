@@ -25,8 +25,7 @@ from agentlab.errors import ConfigError, StudyError
 from agentlab.lab.named import connected
 from agentlab.lm.recording import Recording
 from agentlab.minds.planners.structured import Structured
-from agentlab.study import pool
-from agentlab.study.cells import run_cells
+from agentlab.study.cells import Runner
 from agentlab.study.threads import THREADS, default_threads
 
 SUITE = Suite("three", [generate("medium", i, length=2 + i) for i in range(3)])
@@ -152,7 +151,7 @@ def test_64_arms_in_64_threads_do_not_touch_each_other(tmp_path, processes):
     runs = made.run(processes=processes, threads=64)
     assert len(runs) == 64 * 3
     assert runs["success"].all()
-    spans = made.spans.merge(runs[["cell", "lm"]], on="cell")
+    spans = made.spans
     for lm, mine in spans[spans["kind"] == "lm"].groupby("lm"):
         text = json.dumps([*mine["input"], *mine["output"]])
         assert set(re.findall(r"arm\d+x", text)) == {lms[lm]}
@@ -199,8 +198,9 @@ def test_as_many_ask_at_once_as_there_are_threads_and_those_end(lm, tmp_path):
 
 def test_what_asks_nobody_is_computed_as_ever(lm, tmp_path, monkeypatch):
     batches = []
+    run_all = Runner.run_all
     monkeypatch.setattr(
-        pool, "run_cells", lambda cells, *rest: batches.append(cells) or run_cells(cells, *rest)
+        Runner, "run_all", lambda self, cells: batches.append(cells) or run_all(self, cells)
     )
     made = study(lm, tmp_path, seeds=1)
     made.run(processes=1, threads=8)

@@ -30,12 +30,6 @@ def test_wilson_broadcasts_and_takes_part_successes():
     assert stats.wilson_interval(0, 0) == (0, 1)
 
 
-def test_rule_of_three_bounds_the_exact_limit():
-    for n in (10, 30, 300):
-        assert stats.rule_of_three(n) == pytest.approx(1 - 0.05 ** (1 / n), rel=0.2)
-    assert stats.rule_of_three(2) == 1
-
-
 @few
 @given(st.lists(values, min_size=2, max_size=30), st.sampled_from([0.8, 0.95]))
 def test_tasks_as_clusters_give_the_one_sample_t_interval(d, level):
@@ -259,7 +253,6 @@ def test_sign_flip_by_brute_force_over_clusters():
     [
         (lambda: stats.wilson_interval(3, 2), "0 <= successes <= n"),
         (lambda: stats.wilson_interval(1, 2, level=95), "level in"),
-        (lambda: stats.rule_of_three(0), "at least one trial"),
         (lambda: stats.cluster_robust_interval([[1.0]]), "shape"),
         (lambda: stats.cluster_robust_interval([np.nan, 1]), "finite differences"),
         (lambda: stats.cluster_robust_interval([1, 2], ["a"]), "one cluster a task"),

@@ -31,7 +31,7 @@ from typing import Any
 
 from agentlab.base.documents import Json, canonical
 from agentlab.base.values import Document
-from agentlab.environments.base import Call, Environment, Evidence, Outcome, Verdict
+from agentlab.environments.base import Call, Environment, Evidence, Outcome, Verdict, too_late
 from agentlab.environments.scenario import Goal, ReferencePlan, ReferenceStep, Scenario
 from agentlab.environments.suites import Suite
 from agentlab.errors import ConfigError, EnvironmentContractError, UnknownNameError
@@ -154,10 +154,8 @@ class AgentDojo(Environment):
 
     def check(self, goal: Goal, evidence: Evidence) -> Verdict:
         """Judge a finished run by its world and its answer."""
-        reasons = list(judge(evidence.world, _answer(evidence)))
-        if goal.deadline is not None and evidence.seconds > goal.deadline:
-            reasons.append(f"finished at {evidence.seconds:g} s, after {goal.deadline:g} s")
-        return Verdict(not reasons, tuple(reasons))
+        reasons = (*judge(evidence.world, _answer(evidence)), *too_late(goal, evidence))
+        return Verdict(not reasons, reasons)
 
 
 @cache
@@ -175,7 +173,6 @@ def load_suite(suite: str) -> Suite:
     Parameters
     ----------
     suite : {"workspace", "travel", "banking", "slack"}
-        Which one.
 
     Raises
     ------
@@ -193,14 +190,13 @@ def _scenario(suite: str, task: str) -> Scenario:
     described = _task(suite, task)
     steps: list[ReferenceStep] = []
     for number, call in enumerate(gold_calls(suite, task), 1):
+        before = tuple(step.step_id for step in steps[-1:])
         steps.append(
             ReferenceStep(
-                step_id=f"{call.tool}_{number}",
-                tool=call.tool,
-                arguments=call.arguments,
-                dependencies=(steps[-1].step_id,) if steps else (),
+                step_id=f"{call.tool}_{number}", tool=call.tool, arguments=call.arguments,
+                dependencies=before,
             )
-        )
+        )  # fmt: skip
     return Scenario(
         id=f"agentdojo-{suite}-{task}",
         environment=f"agentdojo/{suite}",
@@ -290,11 +286,8 @@ def judge(world: Document, answer: str) -> tuple[str, ...]:
     from agentdojo.functions_runtime import FunctionCall
 
     suite, name = world["suite"], world["task"]
-    task, initial, final = (
-        _task(suite, name),
-        copy.deepcopy(_pristine(suite, name)),
-        environment_of(world),
-    )
+    task, initial = _task(suite, name), copy.deepcopy(_pristine(suite, name))
+    final = environment_of(world)
     traces = [
         FunctionCall(function=call["tool"], args=json.loads(call["arguments"]))
         for call in _calls(world)

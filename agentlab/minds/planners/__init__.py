@@ -14,8 +14,8 @@ if TYPE_CHECKING:
         checked_plan as checked_plan,
         tool_step as tool_step,
     )
-    from agentlab.minds.planners.contract import (
-        Contract as Contract,
+    from agentlab.minds.planners.contract import Contract as Contract
+    from agentlab.minds.planners.contract_graph import (
         ContractPlanner as ContractPlanner,
         PlanMode as PlanMode,
         SpecRequest as SpecRequest,
@@ -29,7 +29,8 @@ else:
         __name__,
         {
             "minds.base": "Kit PlanRequest Planner checked_plan tool_step",
-            "minds.planners.contract": "Contract ContractPlanner PlanMode SpecRequest",
+            "minds.planners.contract": "Contract",
+            "minds.planners.contract_graph": "ContractPlanner PlanMode SpecRequest",
             "minds.planners.fixed": "Fixed",
             "minds.planners.reference": "Reference",
             "minds.planners.search": "Search",

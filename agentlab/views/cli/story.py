@@ -5,19 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from agentlab.runs.run import Run
+from agentlab.study.cells import Cell
 from agentlab.trace.span import Span
 from agentlab.trace.store import Store
-
-if TYPE_CHECKING:
-    from agentlab.runs.run import Run
-    from agentlab.study.cells import Cell
 from agentlab.views.cli.terminal import line, table, visible
 from agentlab.views.people import arguments_text, title, told
 

@@ -8,13 +8,13 @@ word say the same a second time.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from agentlab.base.documents import shortened
 from agentlab.plans.layout import layout
 from agentlab.plans.task_plan import StepStatus, TaskPlan, TaskStep
 from agentlab.trace.span import Span
-from agentlab.views.page.markup import Html, json_text, markup, tag
+from agentlab.views.page.markup import Html, markup, plain, tag
 from agentlab.views.plots import STATUS
 
 WIDTH, HEIGHT = 140, 44
@@ -157,11 +157,7 @@ def _second_line(step: TaskStep) -> str:
     """Return the target; where the id says that already, the parameters."""
     if step.label not in step.step_id:
         return step.label
-    return ", ".join(f"{k} {_word(v)}" for k, v in step.parameters.items()) or step.label
-
-
-def _word(value: Any) -> str:
-    return value if isinstance(value, str) else json_text(value)
+    return ", ".join(f"{k} {plain(v)}" for k, v in step.parameters.items()) or step.label
 
 
 def timeline(spans: Sequence[Span]) -> Html:

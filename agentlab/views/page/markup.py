@@ -137,9 +137,14 @@ def pairs(facts: Iterable[tuple[str, Child]]) -> Html:
     return tag("dl", [(tag("dt", k), tag("dd", v)) for k, v in facts])
 
 
+def plain(value: Any, indent: int | None = None) -> str:
+    """Return text as it is, and other values as JSON."""
+    return value if isinstance(value, str) else json_text(value, indent)
+
+
 def pre(value: Any) -> Html:
     """Show text as it is and other values as indented JSON, cut where it is long."""
-    text = value if isinstance(value, str) else json_text(value, indent=2)
+    text = plain(value, indent=2)
     if len(text) > MOST_TEXT:
         text = f"{text[:MOST_TEXT]}\n… ({len(text):,} characters in all)"
     return tag("pre", text)
@@ -149,8 +154,7 @@ def brief(value: Any) -> str:
     """Return a value in one short line."""
     if value is None:
         return ""
-    text = value if isinstance(value, str) else json_text(value)
-    return shortened(" ".join(text[: 4 * SHORT].split()), SHORT)
+    return shortened(" ".join(plain(value)[: 4 * SHORT].split()), SHORT)
 
 
 def more(count: int) -> Html | None:

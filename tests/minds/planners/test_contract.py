@@ -22,13 +22,12 @@ from agentlab.errors import (
 from agentlab.lm.model import Model
 from agentlab.lm.scripted import cut_off, rate_limited, refused, say, scripted, timed_out
 from agentlab.lm.serde import lm15, load_dspy
-from agentlab.minds.planners.contract import (
-    Contract,
+from agentlab.minds.planners.contract import Contract, bindings_schema
+from agentlab.minds.planners.contract_graph import (
     ContractPlanner,
     ContractProgram,
     PlanMode,
     SpecRequest,
-    bindings_schema,
     graph_schema,
 )
 from agentlab.plans.contract.codec import PlanCodec

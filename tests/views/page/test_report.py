@@ -231,7 +231,7 @@ def test_unknown_ceilings_and_those_that_are_no_search(done, monkeypatch):
     runs = done.runs.copy()
     runs.loc[runs["seed"] == 0, "ceiling"] = float("nan")
     runs["ceiling_found_by"] = "reference"
-    monkeypatch.setattr(al.Study, "runs", runs)
+    monkeypatch.setattr(done, "runs", runs)
     unknown, found_by = cautions(done)
     assert "unknown for 50.0% of the runs" in unknown
     assert "fault-free reference plan" in found_by
