@@ -9,8 +9,8 @@ Start here: ``load_suite`` gives scenarios, ``Lab`` holds everything a run works
 came out. ``tool`` makes a tool of a function. Names of planners, strategies, workflows and
 environments are looked up; ``register`` gives one to what you made, in the same form for every
 kind, and ``check_environment`` checks a world. ``nodes``, ``planners``, ``strategies``,
-``environments``, ``plans``, ``lm`` and ``plots`` are namespaces. Everything is imported when it is
-first used.
+``actions``, ``environments``, ``plans``, ``lm`` and ``plots`` are namespaces. Everything is
+imported when it is first used.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from agentlab.environments.scenario import Goal as Goal, Scenario as Scenario
     from agentlab.environments.suites import Suite as Suite, load_suite as load_suite
     from agentlab.errors import AgentLabError as AgentLabError
+    from agentlab.lab import actions as actions
     from agentlab.lab.lab import Lab as Lab
     from agentlab.minds import planners as planners, strategies as strategies
     from agentlab.minds.strategies.base import Budget as Budget, Strategy as Strategy
@@ -89,6 +90,7 @@ else:  # a type checker that saw this would find no unknown name any more
             "workflows.workflow": "Workflow",
         },
         __version__="version:__version__",
+        actions="lab.actions:",
         environments="environments:",
         lm="lm:",
         nodes="workflows.nodes:",

@@ -37,6 +37,7 @@ NAMES = [
     "TaskStep",
     "Workflow",
     "__version__",
+    "actions",
     "autonomous",
     "cancel_token",
     "check_environment",
@@ -91,7 +92,7 @@ def test_type_checkers_see_the_same_names():
             assert getattr(import_module(home), attribute) is value
 
 
-SPACES = ("environments", "lm", "nodes", "planners", "plans", "plots", "strategies")
+SPACES = ("actions", "environments", "lm", "nodes", "planners", "plans", "plots", "strategies")
 
 
 @pytest.mark.parametrize("name", SPACES)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         Outcome as Outcome,
         Verdict as Verdict,
     )
+    from agentlab.environments.chain import Chain as Chain
     from agentlab.environments.check import check_environment as check_environment
     from agentlab.environments.fault_plan import (
         FaultKind as FaultKind,
@@ -36,6 +37,7 @@ else:
         {
             "base.schemas": "object_schema",
             "environments.base": "Begun Call Environment Evidence Outcome Verdict",
+            "environments.chain": "Chain",
             "environments.check": "check_environment",
             "environments.fault_plan": "FaultKind FaultPlan Outage "
             "Persistence TargetedFault Visibility WorldEvent",
