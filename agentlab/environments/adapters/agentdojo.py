@@ -44,8 +44,10 @@ NOON = datetime.datetime(2024, 5, 15, 12)
 """When everything happens: the day that the suites' calendars call today."""
 
 GOLD_ANSWER = "(AgentDojo's gold answer, if every gold call came back as it should)"
-"""The reference plan's answer. The checker puts the gold output in its place, or nothing: a constant
-output would be immune to faults, since 38 of the 97 tasks accept it with no call made."""
+"""The reference plan's answer; the checker puts the gold output in its place, or nothing.
+
+A constant output would be immune to faults: 38 of the 97 tasks accept it with no call made.
+"""
 
 # What does more than read. Irreversible: left the house, or no tool of the suite brings it back.
 # Two look like reads: get_unread_emails marks what it returns as read, and checkers look at the
