@@ -6,17 +6,16 @@ world here names the suite, the task and, numbered from 1, the calls that change
     {"suite": "travel", "task": "user_task_3", "calls": {"1": {"tool": ..., "arguments": "{...}"}}}
 
 The mutable environment is made again whenever it is asked for: a deep copy of the task's pristine
-one (at most 1 ms), then the calls (5 to 55 microseconds each). Nothing that changes outlives a
-call, so threads need no lock. Arguments are kept as JSON text, because a world holds no nulls.
+one (at most 1 ms), then the calls (5 to 55 microseconds each), so threads need no lock.
+Arguments are kept as JSON text, because a world holds no nulls.
 
 Two things differ between repeats upstream and are settled after each call, on our own copy, so
 that no module and no clock is ever patched: times read from the wall clock (mail sent, files
 created or appended to) become ``NOON``, and the participants of a created event, which come out
 of a set and so in an order that changes from process to process, are sorted.
 
-An error leaves the world as it was. (Upstream, a tool that fails halfway keeps the first half;
-no gold call does that.) Judging is AgentDojo's: ``utility_from_traces``, else ``utility``, with the
-calls that changed something as traces. Left out: injections.
+An error leaves the world as it was. (Upstream, a tool that fails halfway keeps the first half.)
+Judging is AgentDojo's: ``utility_from_traces``, else ``utility``. Left out: injections.
 """
 
 from __future__ import annotations
