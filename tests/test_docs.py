@@ -53,7 +53,7 @@ def test_blocks():
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
-def test_python_runs(page, tmp_path, monkeypatch, capsys):
+def test_python_runs(page, tmp_path, monkeypatch, capsys, fresh_names):
     """All blocks of a page in one namespace, in an empty folder."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MPLBACKEND", "Agg")
