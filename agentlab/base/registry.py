@@ -98,6 +98,32 @@ def _no_name(text: str) -> ConfigError:
     )
 
 
+class Sent(NamedTuple):
+    """What another process registered: it is unpickled when it is first asked for."""
+
+    data: bytes
+    error: str = ""
+    """Why it could not be sent."""
+
+    def opened(self, kind: str, name: str) -> Any:
+        """Return the thing itself.
+
+        Raises
+        ------
+        ConfigError
+            It could not be pickled there, or cannot be unpickled here.
+        """
+        import cloudpickle
+
+        error = self.error
+        if not error:
+            try:
+                return cloudpickle.loads(self.data)
+            except Exception as e:
+                error = f"{type(e).__name__}: {e}"
+        raise ConfigError(f"{kind} {name!r} did not reach this worker process: {error}")
+
+
 class Registry(Mapping[str, Any]):
     """What names of one kind stand for; as a mapping, what each stands for without arguments.
 
@@ -121,6 +147,7 @@ class Registry(Mapping[str, Any]):
         self._built_in = dict(built_in or {})
         self._own: dict[str, Any] = {}
         self._made: dict[str, Any] = {}
+        self._sent: dict[str, Sent] = {}
 
     def register(self, name: str, thing: Any) -> None:
         """Let a name stand for a factory, an object, or what a ``module:attribute`` is.
@@ -136,11 +163,15 @@ class Registry(Mapping[str, Any]):
             raise ConfigError(f"{self.kind} {name!r} ships with agentlab; take another name")
         if isinstance(thing, str) and ":" not in parse_name(thing).name:
             raise ConfigError(f"{self.kind} {name!r}: expected 'module:attribute', got {thing!r}")
+        if isinstance(thing, Sent) and thing == self._sent.get(name):
+            return
         self._own[name] = thing
         self._made.pop(name, None)
+        if isinstance(thing, Sent):
+            self._sent[name] = thing
 
     def added(self) -> dict[str, Any]:
-        """Return what a user registered, for handing it to other processes."""
+        """Return what a user registered."""
         return dict(self._own)
 
     def build(self, text: str) -> Any:
@@ -165,6 +196,8 @@ class Registry(Mapping[str, Any]):
                 )
         else:
             thing = self._local(asked.name)
+            if isinstance(thing, Sent):
+                thing = self._own[asked.name] = thing.opened(self.kind, asked.name)
             if thing is None:
                 thing = _entry_points(self.kind).get(asked.name)
         if thing is None:
@@ -347,15 +380,3 @@ def register(kind: str, name: str, thing: Any = None) -> Callable[[T], T]:
     if thing is not None:
         put(thing)
     return put
-
-
-def registered() -> dict[str, dict[str, Any]]:
-    """Return what users registered, by kind and name, for handing it to other processes."""
-    return {kind: own for kind in KINDS if (own := registry(kind).added())}
-
-
-def learn(names: Mapping[str, Mapping[str, Any]]) -> None:
-    """Register what another process had ``registered``."""
-    for kind, own in names.items():
-        for name, thing in own.items():
-            register(kind, name, thing)

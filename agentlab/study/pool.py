@@ -19,17 +19,17 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain, islice
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from agentlab.base.registry import learn, registered
 from agentlab.errors import ConfigError, StudyError
 from agentlab.lm.recording import Line
 from agentlab.lm.serde import load_dspy
+from agentlab.study.carry import ImportPath, Names, learn, only_here_by_value, registered
 from agentlab.study.cells import Runner
 from agentlab.study.threads import POLL, Batches, Keyed, default_threads, threaded, waits
 from agentlab.trace.stored import CellResult
@@ -106,44 +106,26 @@ def _batched(todo: list[Keyed], runner: Runner, processes: int, backend: str) ->
         )  # fmt: skip
     except ValueError as e:
         raise ConfigError(f"backend {backend!r}: {e}") from e
-    names = registered()
-    tasks = (
-        delayed(_worker)(_Path(sys.path), batch, runner, names, parent)
-        for batch in pace.batches(todo)
-    )
-    outputs = pool(tasks)
-    try:
-        for results, lines in outputs:
-            _record(runner, lines)
-            pace.learn(results)
-            yield results
-    finally:  # after an error or Ctrl-C joblib warns of the tasks that it cancels
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            outputs.close()
-
-
-class _Path(list[str]):
-    """The parent's import path; a worker extends its own when this arrives.
-
-    It is unpickled first, so what follows may be objects of modules that only this path leads to.
-    """
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _extend_path, ([p for p in self if p],)
-
-
-def _extend_path(path: list[str]) -> list[str]:
-    sys.path.extend(p for p in path if p not in sys.path)
-    return path
-
-
-Names = Mapping[str, Mapping[str, Any]]
-"""What was registered by name: kind to name to thing."""
+    with only_here_by_value():
+        names = registered()
+        tasks = (
+            delayed(_worker)(ImportPath(sys.path), batch, runner, names, parent)
+            for batch in pace.batches(todo)
+        )
+        outputs = pool(tasks)
+        try:
+            for results, lines in outputs:
+                _record(runner, lines)
+                pace.learn(results)
+                yield results
+        finally:  # after an error or Ctrl-C joblib warns of the tasks that it cancels
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                outputs.close()
 
 
 def _worker(
-    path: list[str], batch: Sequence[Keyed], runner: Runner, names: Names, parent: int | None
+    path: ImportPath, batch: Sequence[Keyed], runner: Runner, names: Names, parent: int | None
 ) -> tuple[list[CellResult], list[Line]]:
     """Run a batch in another process, which knows what was registered by name in this one."""
     if parent is not None:
@@ -237,7 +219,8 @@ def _spread(todo: list[Keyed], runner: Runner, processes: int, threads: int) -> 
     """Run cells in threads of several processes; each is handed the next when one is finished."""
     import cloudpickle
 
-    work = cloudpickle.dumps((_Path(sys.path), todo, registered(), runner))
+    with only_here_by_value():
+        work = cloudpickle.dumps((ImportPath(sys.path), todo, registered(), runner))
     numbers = iter(range(len(todo)))
     shares = [threads // processes + (i < threads % processes) for i in range(processes)]
     crews: list[_Crew] = []

@@ -74,8 +74,9 @@ def test_the_command_of_the_page_runs(here):
     assert {"mine:flow", "mine:Rested(seconds=5)"} <= {*runs["workflow"], *runs["planner"]}
 
 
-def test_what_the_node_keeps_is_stored_and_replayed(here, monkeypatch):
+def test_what_the_node_keeps_is_stored_and_replayed(here, monkeypatch, fresh_names):
     monkeypatch.syspath_prepend(here)
+    monkeypatch.delitem(sys.modules, "mine", raising=False)
     lab = al.Lab(al.load_suite("chain")[0], planner="mine:Rested", strategy="mine:dogged")
     run = registry("workflow").build("mine:flow").start(lab, store=here / "store")
     run.finish()
@@ -85,6 +86,7 @@ def test_what_the_node_keeps_is_stored_and_replayed(here, monkeypatch):
     assert again.replay().identical
     at = run.visited.index("plan_execution")
     assert run.fork(at=at).state.notes == run.state.notes
+    monkeypatch.delitem(sys.modules, "mine")
 
 
 @pytest.mark.slow

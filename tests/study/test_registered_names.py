@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import importlib.util
+import sys
+import threading
+from typing import Any
+
 import pytest
 
 import agentlab as al
-from agentlab.base.registry import registered
+from agentlab.study.carry import registered
+
+
+def study(planner: Any, **options: Any) -> al.Study:
+    options = {"fault_rate": 0.3, "seeds": 2, **options}
+    return al.Study(al.grid(planner=planner), al.load_suite("chain")[:3], **options)
 
 
 def test_planners_and_strategies_of_a_user_reach_the_workers(tmp_path, fresh_names):
@@ -30,6 +40,53 @@ def test_planners_and_strategies_of_a_user_reach_the_workers(tmp_path, fresh_nam
     runs = study.run(processes=2)
     assert set(runs["status"]) == {"done"}, runs["error"].tolist()
     assert set(runs["planner"]) == {"mine", "mine(noise=0.5)"}
+
+
+LOADED = """
+import agentlab as al
+
+def name():
+    return Mine.name
+
+class Mine(al.planners.Search):
+    name = "mine"
+
+    def plan(self, request, kit):
+        assert name() == "mine"
+        return super().plan(request, kit)
+"""
+
+
+@pytest.mark.parametrize("how", ["an object", "a name"])
+def test_a_module_that_no_import_finds_is_sent_whole(tmp_path, fresh_names, monkeypatch, how):
+    """As where a test, or a script of a folder that is gone, was loaded from its file."""
+    (tmp_path / "loaded.py").write_text(LOADED)
+    spec = importlib.util.spec_from_file_location("agentlab_test_loaded", tmp_path / "loaded.py")
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, spec.name, module)
+    spec.loader.exec_module(module)
+    al.register("planner", "mine", module.Mine)
+    runs = study(module.Mine() if how == "an object" else "mine").run(processes=2)
+    assert set(runs["status"]) == {"done"}
+
+
+class Unsendable(al.planners.Search):
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+
+
+class Unreadable(al.planners.Search):
+    def __reduce__(self) -> tuple[Any, ...]:
+        return int, ("no number",)
+
+
+@pytest.mark.parametrize("planner", [Unsendable(), Unreadable()])
+def test_a_name_that_cannot_be_sent_stops_only_what_uses_it(fresh_names, planner):
+    al.register("planner", "lost", planner)
+    assert set(study("search").run(processes=2)["status"]) == {"done"}
+    runs = study("lost").run(processes=2)
+    assert set(runs["status"]) == {"crashed"}
+    assert runs["error"].str.contains("planner 'lost' did not reach this worker process").all()
 
 
 @pytest.mark.parametrize(
