@@ -1,4 +1,4 @@
-"""What workers need beside their cells: the import path, names, modules that only the parent has."""
+"""What workers need beside cells: the import path, names, modules that only the parent has."""
 
 from __future__ import annotations
 
