@@ -697,7 +697,9 @@ class Run:
         return first_difference(rows(spans), rows(visit.spans))
 
     def __repr__(self) -> str:
-        where = "finished" if self.finished else f"before {self.next_node!r}"
+        calls = ", ".join(call.call_id for call in self.waiting)
+        where = f"before {self.next_node!r}" + (f", waiting for people: {calls}" if calls else "")
+        where = "finished" if self.finished else where
         return f"<run {self.run_id} of {self.workflow.name!r}, {len(self.visited)} visits, {where}>"
 
     def _repr_html_(self) -> str:

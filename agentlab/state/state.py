@@ -327,10 +327,8 @@ class State(Value):
 
     def flat(self) -> dict[str, Any]:
         """Return every field by its flat name, as it is."""
-        fields = {k: v for k, v in self.__dict__.items() if k not in HOMES and k[0] != "_"}
-        for home in HOMES:
-            fields |= getattr(self, home).__dict__
-        return fields
+        homes = [self, *(getattr(self, home) for home in HOMES)]
+        return {n: getattr(h, n) for h in homes for n in type(h).model_fields if n not in HOMES}
 
     def edited(self, **fields: Any) -> Self:
         """Return the state with fields changed that a person names, flat or nested."""

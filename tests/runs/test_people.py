@@ -71,7 +71,7 @@ def test_going_on_returns_where_it_waits_and_a_step_raises(desk):
     assert list(run.iterate()) == []
     with pytest.raises(RunError, match=r"waits for a review of s0 \(refund\): run.review"):
         run.step()
-    assert "WAIT" in repr(run)
+    assert "before 'WAIT', waiting for people: s0" in repr(run)
     assert run.visited == names
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tracemalloc
+from collections.abc import Mapping
 
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -286,6 +287,20 @@ def test_a_flat_name_is_read_written_and_edited(name):
         flat = {to_camel("agent_id"): "a", spelled: document[to_camel(name)]}
         assert getattr(State.model_validate(flat), name) == value
     assert to_camel(name) in document
+
+
+def test_flat_is_every_field_and_nothing_that_is_kept_beside_them():
+    homes = [State(), *(cls() for cls in HOMES.values())]
+    names = {n for h in homes for n in type(h).model_fields} - set(HOMES)
+    states = [State(), FULL]
+    for home in HOMES:  # a record that grew remembers where, and its digest
+        fields = {n: v for n, v in getattr(FULL, home) if isinstance(v, PersistentVector | Mapping)}
+        grown = getattr(FULL, home).replace(**fields)
+        assert len(grown.digest) == 16
+        states.append(FULL.put(**{home: grown}))
+    for state in states:
+        assert set(state.flat()) == names
+        assert {n: state.flat()[n] for n in FLAT} == {n: getattr(state, n) for n in FLAT}
 
 
 def test_json_is_flat_and_comes_back_the_same():

@@ -23,6 +23,7 @@ from weakref import WeakValueDictionary, ref
 import anywidget
 import traitlets
 
+from agentlab.base.documents import shortened
 from agentlab.environments.fault_plan import FaultKind, Persistence, TargetedFault
 from agentlab.errors import AgentLabError, PlanError, PlanParseError, RunError, UnknownNameError
 from agentlab.plans.task_plan import TaskPlan
@@ -40,6 +41,9 @@ from agentlab.views.people import read_arguments
 
 CHUNK = 0.15
 """Seconds of a long run between two looks at it."""
+
+SAID = 500
+"""Characters of a message; an error is whole in ``Inspector.error``."""
 
 HERE = Path(__file__).parent
 
@@ -115,10 +119,15 @@ class Inspector(anywidget.AnyWidget):
                 self._goal = None
                 self.error = e
                 self._say(_explained(e), "error")
-            self.refresh()
+            try:
+                self.refresh()
+            except Exception as e:  # the person still gets an answer
+                self.error = e
+                self._say(f"The run cannot be shown: {_explained(e)}", "error")
+                self.view = {**self.view, "message": self._message, "running": False}
 
     def _say(self, text: str, kind: str = "note") -> None:
-        self._message = {"kind": kind, "text": clean(text)}
+        self._message = {"kind": kind, "text": clean(shortened(text, SAID))}
 
     def _do_step(self) -> None:
         self._goal = None
@@ -202,9 +211,7 @@ class Inspector(anywidget.AnyWidget):
         self.run.publish(ContextChangeEvent(type=ChangeType(type), description=description))
         self._say(f"{type} is published; the run hears of it at its next visit.")
 
-    def _do_review(
-        self, call_id: str, answer: str, arguments: str = "", reason: str = ""
-    ) -> None:  # fmt: skip
+    def _do_review(self, call_id: str, answer: str, arguments: str = "", reason: str = "") -> None:
         given = read_arguments(arguments) if answer == Answer.EDIT else None
         visit = self.run.review(call_id, answer, given, reason=reason)
         self._at = None

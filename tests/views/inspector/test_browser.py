@@ -99,6 +99,22 @@ run = al.autonomous.start(al.Lab(tools=[fail], planner=Fixed([step]), strategy="
 run
 """
 
+WAITING = """
+import agentlab as al
+evil = "</textarea><img src=x onerror='window.evil=1'>"
+
+@al.tool(effect="irreversible", needs_approval=True)
+def refund(order: int, why: str) -> str:
+    "Refund an order."
+    return f"refunded {order} {why}"
+
+steps = [{"name": n, "actionType": "call_tool", "targetResource": "refund",
+          "parameters": {"order": i, "why": evil}} for n, i in (("first", 17), ("second", 18))]
+planner = al.planners.Fixed(steps, [])
+run = al.autonomous.start(al.Lab(tools=[refund], planner=planner, strategy="never"), "refund")
+run
+"""
+
 
 class Page:
     """A notebook open in JupyterLab, all of its cells run."""
@@ -371,6 +387,51 @@ def test_a_person_publishes_an_event_and_the_run_decides(opened):
     page.click("run")
     page.until(".agentlab-chip", "goal reached")
     assert not page.one(".agentlab-publish").is_enabled()
+    assert page.errors == []
+
+
+def test_a_person_approves_edits_and_says_the_next_turn(opened):
+    page = opened("waiting", WAITING)
+    page.click("run")
+    page.until(".agentlab-chip", "waits for people")
+    page.until(".agentlab-message-line", "The run waits for first, second.")
+    assert not page.one(".agentlab-step").is_enabled()
+    assert not page.one(".agentlab-turn").is_visible()
+    cards = page.page.locator(".agentlab-live .agentlab-waiting article")
+    assert cards.count() == 2
+    first = cards.first
+    assert "first: refund (irreversible)" in first.inner_text()
+    box = first.locator(".agentlab-arguments")
+    given = json.loads(box.input_value())
+    assert given["why"].startswith("</textarea>")
+    assert not first.locator(".agentlab-edit-call").is_enabled()
+    page.shoot("waiting-0-asked")
+    box.fill("{")
+    assert not first.locator(".agentlab-approve-call").is_enabled()  # it would not be what is shown
+    first.locator(".agentlab-edit-call").click()
+    page.until(".agentlab-message-line", "not JSON")
+    assert box.input_value() == "{"
+    page.shoot("waiting-1-problem")
+    box.fill(json.dumps({**given, "order": 99}))
+    first.locator(".agentlab-edit-call").click()
+    page.until(".agentlab-message-line", "which is now refund")
+    assert cards.count() == 1
+    page.one(".agentlab-approve-call").click()  # the other one is the first now
+    page.until(".agentlab-message-line", "a person approved refund")
+    assert cards.count() == 0
+    page.click("run")
+    page.until(".agentlab-chip", "finished")
+    page.click("tab-steps")
+    page.until(".agentlab-panel-steps", "refunded 99")
+    page.until(".agentlab-panel-steps", "refunded 18")
+    said = page.one(".agentlab-said")
+    said.fill("And now?")
+    page.shoot("waiting-2-end")
+    page.click("say")
+    page.until(".agentlab-message-line", "The next turn begins")
+    page.until(".agentlab-task", "And now?")
+    assert page.one(".agentlab-step").is_enabled()
+    assert page.page.evaluate("window.evil") is None
     assert page.errors == []
 
 

@@ -11,6 +11,7 @@ from agentlab.errors import ToolFailure
 from agentlab.minds.planners.fixed import Fixed
 from agentlab.runs.graph import Node
 from agentlab.trace.store import Store
+from agentlab.views.inspector.inspector import Inspector
 from agentlab.workflows.workflow import Workflow
 
 
@@ -77,6 +78,18 @@ def test_messages_that_make_no_sense_change_nothing(run, content, front_end):
     assert run.state is before
     front("step")
     assert not front.failed
+
+
+def test_what_cannot_be_shown_is_told(run, front_end, monkeypatch):
+    front = front_end(run)
+    monkeypatch.setattr(Inspector, "_made", lambda self: 1 / 0)
+    front("step")
+    assert front.failed
+    assert front.said.startswith("The run cannot be shown: ZeroDivisionError")
+    assert front.view["running"] is False
+    assert isinstance(front.widget.error, ZeroDivisionError)
+    monkeypatch.undo()
+    assert front("step")["last"] == 2
 
 
 def test_a_durable_run_is_not_rewound(notes, step, tmp_path, front_end):
