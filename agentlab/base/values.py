@@ -148,8 +148,7 @@ class Value(BaseModel):
             del values["_digest"]
         if "_lm" in values:
             del values["_lm"]
-        given = self.__pydantic_fields_set__
-        _set_given(new, given if given.issuperset(fields) else given | fields.keys())
+        _set_given(new, self.__pydantic_fields_set__)
         _set_extra(new, None)
         _set_private(new, None)
         return new

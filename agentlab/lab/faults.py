@@ -108,7 +108,7 @@ def _normal(
         visibility = Visibility.ANNOUNCED
     if kind is FaultKind.RATE_LIMIT and persistence is Persistence.TRANSIENT:
         persistence = Persistence.UNTIL  # a limit that is gone at once limits nothing
-    return Fault(
+    return Fault.made(
         kind=kind, persistence=persistence, visibility=visibility, source=source, draw=draw
     )
 
@@ -270,7 +270,7 @@ def _error(fault: Fault, tool: Tool) -> ToolError:
             f"{tool.name} gave no answer in {tool.timeout:g} s",
         ),
     }.get(fault.kind, ("malformed_result", f"{tool.name} returned something unreadable{again}"))
-    return ToolError(code=code, message=text, permanent=permanent)
+    return ToolError.made(code=code, message=text, permanent=permanent)
 
 
 def stand(state: State, tool: str, fault: Fault) -> Fault | None:

@@ -15,7 +15,8 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property, partial
 from typing import Any
 
-from agentlab.base.values import with_fields
+from agentlab.base.persistent import pvector
+from agentlab.base.values import validated, with_fields
 from agentlab.environments.base import Environment, Evidence, Verdict
 from agentlab.environments.fault_plan import FaultPlan
 from agentlab.environments.named import get_environment
@@ -221,7 +222,7 @@ class Lab(ToolDoor):
     def _first(self) -> State:
         """The state that every run of this lab starts from; states are immutable, so it is one."""
         budget = self.strategy.budget
-        state = State(
+        state = State.made(
             seed=self.seed,
             fault_plan=self.faults,
             max_loops=budget.replans,
@@ -230,18 +231,17 @@ class Lab(ToolDoor):
         )
         if self.scenario is None or self.environment is None:
             return state
-        world = self.environment.initial(self.scenario)
-        return advance(
-            state.replace(
-                scenario_id=self.scenario.id,
-                user_input=self.scenario.task,
-                messages=(said(self.scenario.task),),
-                initial=world,
-                world=world,
-                belief=self.environment.belief(self.scenario),
-            ),
-            0.0,
+        world = validated(State, "world", self.environment.initial(self.scenario))
+        belief = validated(State, "belief", self.environment.belief(self.scenario))
+        first = state.put(
+            scenario_id=self.scenario.id,
+            user_input=self.scenario.task,
+            messages=pvector((said(self.scenario.task),)),
+            initial=world,
+            world=world,
+            belief=belief,
         )
+        return advance(first, 0.0)
 
     def initial_state(self, user_input: str | None = None, **fields: Any) -> State:
         """Return the state that a run starts from.
@@ -374,11 +374,10 @@ class Lab(ToolDoor):
 
     # ---- asking a language model ----------------------------------------------------------
 
-    @contextmanager
     def asking(
         self, state: State, step_id: str = "", attempt: int = 0,
         on_token: Callable[[str], None] | None = None, name: str = "",
-    ) -> Iterator[Talk]:  # fmt: skip
+    ) -> AbstractContextManager[Talk]:  # fmt: skip
         """Open a talk: LM calls made inside are recorded, and charged to the state afterwards.
 
         Parameters
@@ -396,5 +395,5 @@ class Lab(ToolDoor):
         )  # fmt: skip
         if on_token is None and name:
             on_token = partial(self.emit, "on_thinking_content", name)
-        with talk.open(on_token if self.handler is not None else None):  # or nobody listens
-            yield talk
+        heard = on_token if self.handler is not None else None  # else nobody listens
+        return nullcontext(talk) if self.model is None else talk.open(heard)

@@ -80,9 +80,7 @@ class Talk:
     @contextmanager
     def open(self, on_token: Callable[[str], None] | None = None) -> Iterator[Talk]:
         """Make the model what dspy asks meanwhile."""
-        if self.model is None:
-            yield self
-            return
+        assert self.model is not None
         door = self._door = self.model.door(
             self._requests, self._wrap, on_call=self._told, before=self._served, on_token=on_token
         )

@@ -169,7 +169,7 @@ class ToolDoor:
         struck = strike(fault, self.environment, tool, call, state.world, execute)
         if not struck.delivered:
             return struck.outcome, struck.committed, None
-        delivered = DeliveredFault(
+        delivered = DeliveredFault.made(
             fault=fault, tool=call.tool, arguments=digest(call.arguments),
             occurrence=under_way.occurrence, step_id=under_way.step_id, at=state.now,
             committed=struck.committed, truth=struck.truth or {},
@@ -232,7 +232,7 @@ def _counted(state: State, under_way: UnderWay, error: ToolError, explained: boo
             permanent = f.permanent or error.permanent
             more = f.put(count=f.count + 1, permanent=permanent, explained=explained)
             return At(i, more)
-    failure = Failure(
+    failure = Failure.made(
         tool=under_way.tool, arguments=key, code=error.code, permanent=error.permanent,
         explained=explained,
     )  # fmt: skip

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from enum import StrEnum
 
 from agentlab.base.documents import Json
-from agentlab.base.values import Document, Value
+from agentlab.base.values import Document, Value, validated
 from agentlab.lm.outcome import ToolCall as AskedCall
 
 
@@ -106,7 +106,7 @@ class Message(Value):
 
 def said(text: str, role: Role = Role.USER) -> Message:
     """Return the message that says a text."""
-    return Message(role=role, parts=(Part(text=text),))
+    return Message.made(role=role, parts=(Part.made(text=validated(Part, "text", text)),))
 
 
 def told(call_id: str, text: str, *, is_error: bool = False) -> Message:

@@ -6,6 +6,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
+from functools import cached_property
 from itertools import product
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
@@ -96,7 +97,7 @@ class Arm:
         value = self.to_json().get(axis)
         return value["object"] if isinstance(value, dict) else value
 
-    @property
+    @cached_property
     def factors(self) -> dict[str, Json]:
         """Every axis with its value, as results call it: a name, a number or None."""
         return {axis: self.called(axis) for axis in AXES}
@@ -106,7 +107,7 @@ class Arm:
         """What a lab is told of the arm: every axis but the workflow, which is no part of a lab."""
         return {axis: getattr(self, axis) for axis in AXES if axis != "workflow"}
 
-    @property
+    @cached_property
     def label(self) -> str:
         """What tells it from other arms, in a few words."""
         words = []
@@ -143,6 +144,8 @@ class Arm:
             assert isinstance(written, dict)
             plain = str(written["object"]).partition("#")[0]
             written["object"] = f"{plain}#{str(written['digest'])[:DIGITS]}"
+        for name in ("factors", "label"):
+            self.__dict__.pop(name, None)
 
     def check_made(self) -> None:
         """Refuse an arm that was read from a folder and cannot be made again from there.

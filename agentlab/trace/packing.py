@@ -10,21 +10,29 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
+from pydantic_core import PydanticSerializationError, to_json
+
 from agentlab.base.documents import Json, shortened
 from agentlab.base.fields import plain
 from agentlab.errors import AgentLabError, StoreError
 from agentlab.trace.requests import Reader, Writer
 from agentlab.trace.span import COLUMNS, Span
 
-_PACKED = json.JSONEncoder(
+_STRICT = json.JSONEncoder(
     separators=(",", ":"), ensure_ascii=False, allow_nan=False, default=plain
 )
 
 
 def pack(value: Any) -> bytes:
     """Return JSON data, persistent vectors and maps in it too, as compressed bytes."""
-    text = _PACKED.encode(value)
-    return zlib.compress(text.encode("utf-8", "surrogatepass"), 1)
+    try:
+        data = to_json(value, fallback=plain, inf_nan_mode="constants")
+        strict = b"NaN" in data or b"Infinity" in data
+    except PydanticSerializationError:
+        strict = True
+    if strict:  # which knows lone surrogates, and says what is no JSON
+        data = _STRICT.encode(value).encode("utf-8", "surrogatepass")
+    return zlib.compress(data, 1)
 
 
 def unpack(blob: bytes) -> Json:

@@ -21,7 +21,7 @@ def final_response(state: State, lab: Bench) -> State:
     After an error the template answers, whoever the lab's responder is.
     """
     state = _closed(state, lab)
-    state = state.replace(answer=plan_answer(state))
+    state = state.put(answer=plan_answer(state))
     responder = lab.responder if state.error is None else TemplateResponder()
     told: list[str] = []
 
@@ -54,8 +54,8 @@ def _closed(state: State, lab: Bench) -> State:
     if plan.status not in (PlanStatus.COMPLETED, PlanStatus.FAILED, PlanStatus.ABORTED):
         whole = plan.count(StepStatus.COMPLETED, StepStatus.SKIPPED) == len(plan)
         unfinished = PlanStatus.FAILED if state.stopped_by is None else PlanStatus.ABORTED
-        plan = plan.replace(status=PlanStatus.COMPLETED if whole else unfinished)
-    return state.replace(task_plan=plan)
+        plan = plan.put(status=PlanStatus.COMPLETED if whole else unfinished)
+    return state.put(task_plan=plan)
 
 
 def outcome_of(state: State) -> Outcome:

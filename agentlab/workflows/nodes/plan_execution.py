@@ -64,11 +64,13 @@ def waits_for_people(state: State, lab: Bench) -> bool:
 
 def submitted(state: State, lab: Bench) -> tuple[State, str | None]:
     """Submit the steps to start now; return what stops further ones, if anything."""
-    if len(state.under_way) >= lab.workers or not may_start(state):
+    if len(state.under_way) >= lab.workers:
         return state, None
-    before = len(state.task_results)
     spent = lab.strategy.budget.spent(state)
-    for step in to_start(state, lab) if spent is None else ():
+    if spent is not None:
+        return state, spent if may_start(state) else None
+    before = len(state.task_results)
+    for step in to_start(state, lab):
         spent = lab.strategy.budget.spent(state)
         if spent is not None:
             break

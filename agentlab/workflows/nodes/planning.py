@@ -56,9 +56,7 @@ def planning(state: State, lab: Bench) -> State:
             if unparsed:
                 span.attributes = {"parse_failures": unparsed}
         state = talk.charged(state)
-    state = state.replace(
-        plans=state.plans + 1, parse_failures=state.parse_failures + len(unparsed)
-    )
+    state = state.put(plans=state.plans + 1, parse_failures=state.parse_failures + len(unparsed))
     if not isinstance(made, TaskPlan):
         return _no_plan(state, lab, request, made)
     if request.scope == INITIAL:
@@ -171,7 +169,7 @@ def _shown(plan: TaskPlan) -> dict[str, Any]:
 
 def _started(state: State, lab: Bench, plan: TaskPlan) -> State:
     lab.emit("on_overall_progress", 0, len(plan.steps), 0.0)
-    return state.replace(
+    return state.put(
         task_plan=plan,
         current_task_index=0,
         next_action=EXECUTE_NEXT_TASK if plan.steps else FINAL_RESPONSE,

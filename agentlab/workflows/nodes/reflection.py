@@ -50,7 +50,7 @@ def reflection(state: State, lab: Bench) -> State:
         "decision", decision.action.value, visit=state.visit, step_id=decision.step_id or "",
         now=state.now, input=_asked(state), output=_told(decision),
     )  # fmt: skip
-    result = decision.reflection or ReflectionResult(
+    result = decision.reflection or ReflectionResult.made(
         analysis=f"{text}; {decision.reasoning}" if decision.reasoning else text,
         goal_achieved=number[StepStatus.COMPLETED] > 0
         and not number[StepStatus.FAILED]
@@ -59,7 +59,7 @@ def reflection(state: State, lab: Bench) -> State:
         replan_reason=decision.reasoning if decision.action in REPLANS else "",
         suggestions=decision.new_context_hints,
     )
-    state = state.replace(
+    state = state.put(
         reflection=result,
         need_replan=decision.action in REPLANS,
         last_decision=decision,
@@ -75,7 +75,7 @@ def decide(state: State, lab: Bench) -> ReplanDecision:
     if state.forced_decision is not None:
         return state.forced_decision
     if state.stopped_by is not None:
-        return ReplanDecision(
+        return ReplanDecision.made(
             action=ReplanAction.CONTINUE,
             reasoning=f"the budget of {state.stopped_by} is spent",
             spent=state.stopped_by,
@@ -84,7 +84,7 @@ def decide(state: State, lab: Bench) -> ReplanDecision:
     if trigger is None:
         trigger = lab.strategy.triggered(TriggerPoint.PLAN_END, state)
     if trigger is None:
-        return ReplanDecision(action=ReplanAction.CONTINUE)
+        return ReplanDecision.made(action=ReplanAction.CONTINUE)
     return lab.strategy.decide(trigger, state, lab)
 
 
