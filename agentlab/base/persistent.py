@@ -88,8 +88,8 @@ class PersistentVector(Sequence[T]):
 
     def delete(self, index: int) -> PersistentVector[T]:
         """Return the vector without the item at an index; takes time for every other item."""
-        at = self._place(index)
-        return PersistentVector(item for i, item in enumerate(self) if i != at)
+        at, items = self._place(index), tuple(self)
+        return PersistentVector((*items[:at], *items[at + 1 :]))
 
     def _place(self, index: int) -> int:
         at = index + self._length if index < 0 else index

@@ -253,6 +253,8 @@ class Registry(Mapping[str, Any]):
         return self._built_in.get(name, self._own.get(name))
 
     def __getitem__(self, name: str) -> Any:
+        if name in self._made:
+            return self._made[name]
         if name not in self:
             raise KeyError(name)
         return self.build(name)

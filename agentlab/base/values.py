@@ -41,10 +41,25 @@ T = TypeVar("T")
 V = TypeVar("V", bound="Value")
 
 _new = object.__new__
-_set_given, _set_extra, _set_private = (  # records are frozen; their slots are set directly
-    BaseModel.__dict__[f"__pydantic_{name}__"].__set__
-    for name in ("fields_set", "extra", "private")
+_set_dict, _set_given, _set_extra, _set_private = (  # records are frozen: their slots are set
+    BaseModel.__dict__[name].__set__
+    for name in (
+        "__dict__",
+        "__pydantic_fields_set__",
+        "__pydantic_extra__",
+        "__pydantic_private__",
+    )
 )
+
+
+def _record(cls: type[V], values: dict[str, Any], given: set[str]) -> V:
+    """Return a record that has these values, which are valid."""
+    new = _new(cls)
+    _set_dict(new, values)
+    _set_given(new, given)
+    _set_extra(new, None)
+    _set_private(new, None)
+    return new
 
 
 class _ByReference:
@@ -93,18 +108,14 @@ class Value(BaseModel):
         cls = type(self)
         for name, value in changes.items():
             changes[name] = _validator(cls, name)(value)
-        return self._with(changes, [(n, All) for n, v in changes.items() if type(v) in _GROWING])
+        new = self._with(changes, [(n, All) for n, v in changes.items() if type(v) in _GROWING])
+        _set_given(new, self.model_fields_set | changes.keys())
+        return new
 
     @classmethod
     def made(cls, **fields: Any) -> Self:
         """Return a record of fields that our own code made, without validation (see ``put``)."""
-        new = _new(cls)
-        new.__dict__.update(_unset(cls))
-        new.__dict__.update(fields)
-        _set_given(new, set(fields))
-        _set_extra(new, None)
-        _set_private(new, None)
-        return new
+        return _record(cls, {**_unset(cls), **fields}, set(fields))
 
     def edited(self, **fields: Any) -> Self:
         """Return a copy with fields changed that a person names."""
@@ -124,34 +135,25 @@ class Value(BaseModel):
         entry: list[tuple[str, Any]] = []
         for name, change in fields.items():
             kind = type(change)
-            if kind not in _MARKED:
-                continue
-            if kind in _GROWING:
-                entry.append((name, All))
-            else:
-                fields[name] = change.on(self.__dict__[name])
-                entry.append((name, More if kind is More else change[0]))
+            if kind in _MARKED:
+                if kind in _GROWING:
+                    entry.append((name, All))
+                else:
+                    fields[name] = change.on(self.__dict__[name])
+                    entry.append((name, More if kind is More else change[0]))
         return self._with(fields, entry)
 
     def _with(self, fields: dict[str, Any], entry: list[tuple[str, Any]]) -> Self:
         """Return a copy with these fields, which are valid already; share everything else."""
-        new = _new(type(self))
-        values = new.__dict__
-        values.update(self.__dict__)
-        values.update(fields)
+        values = {**self.__dict__, **fields}
         if entry:
             trail = values.get("_trail")
             if trail is None:
                 trail = self.__dict__["_trail"] = ([], 0)
             values["_trail"] = onward(trail, entry)
-        if "_digest" in values:
-            del values["_digest"]
-        if "_lm" in values:
-            del values["_lm"]
-        _set_given(new, self.__pydantic_fields_set__)
-        _set_extra(new, None)
-        _set_private(new, None)
-        return new
+        values.pop("_digest", None)
+        values.pop("_lm", None)
+        return _record(type(self), values, self.__pydantic_fields_set__)
 
     def places(self, earlier: Value) -> dict[str, set[Any] | None] | None:
         """Return where vectors and maps were changed since an earlier value of this one.

@@ -93,6 +93,10 @@ class Bench(Kit, Protocol):
     def agent(self) -> AgentConfig:
         """Load the agent's configuration; raises a ConfigError when that fails."""
 
+    @property
+    def handler(self) -> object | None:
+        """Who hears stream events; None: nobody."""
+
     def emit(self, event: str, *arguments: Any) -> None:
         """Tell the handler; a handler that raises is reported once and never breaks the run."""
 

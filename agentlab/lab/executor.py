@@ -76,12 +76,13 @@ class SimulatedExecutor:
             raise
         except Exception as e:
             return settle(started, bench, step.step_id, StepOutcome(error=told(e)))
-        there = capacities(state.world, bench) if under_way.holds else {}
-        if lacking(under_way.holds, (), there) is not None:
-            text = f"needs {', '.join(under_way.holds)}, which is more than there is"
-            return settle(state, bench, step.step_id, StepOutcome(error=text), ran=False)
-        if lacking(under_way.holds, (r for u in state.under_way for r in u.holds), there):
-            return state
+        if under_way.holds:
+            there = capacities(state.world, bench)
+            if lacking(under_way.holds, (), there) is not None:
+                text = f"needs {', '.join(under_way.holds)}, which is more than there is"
+                return settle(state, bench, step.step_id, StepOutcome(error=text), ran=False)
+            if lacking(under_way.holds, (r for u in state.under_way for r in u.holds), there):
+                return state
         return begun.put(under_way=begun.under_way.append(under_way))
 
     def wait(self, state: State, bench: Bench) -> State:

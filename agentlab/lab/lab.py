@@ -389,11 +389,12 @@ class Lab(ToolDoor):
         on_token : callable, optional
             Given the tokens instead: those of an answer, and of nothing else, go to the user.
         """
+        if self.model is None:
+            return nullcontext(Talk.of_nobody())
         talk = Talk(
             self.model, state, self.recorder, self.journal, step_id, attempt,
             timed=not self.executor.wall, name=name, within=self.within,
         )  # fmt: skip
         if on_token is None and name:
             on_token = partial(self.emit, "on_thinking_content", name)
-        heard = on_token if self.handler is not None else None  # else nobody listens
-        return nullcontext(talk) if self.model is None else talk.open(heard)
+        return talk.open(on_token if self.handler is not None else None)  # or nobody listens

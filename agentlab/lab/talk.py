@@ -77,6 +77,13 @@ class Talk:
         self._door: Door | None = None  # while it is open
         self._recalled: dict[str, Json] | None = None  # what the journal knows of the call
 
+    @classmethod
+    def of_nobody(cls) -> Talk:
+        """Return the talk of a lab that has no model: it asks nothing, and so it has no address."""
+        talk = cls.__new__(cls)
+        talk.model, talk.calls, talk._door = None, [], None
+        return talk
+
     @contextmanager
     def open(self, on_token: Callable[[str], None] | None = None) -> Iterator[Talk]:
         """Make the model what dspy asks meanwhile."""

@@ -84,9 +84,11 @@ class ToolDoor:
             fault = fault_for(state, tool, arguments, key, self.within + address.step_id)
             changes["occurrences"] = At(pair, occurrence + 1)
             made = self.tools[tool]
-            begun: Begun | ToolError = Begun(made.seconds, made.holds)
+            begun: Begun | ToolError
             if self.environment is not None and made.service == "environment":
                 begun = self.environment.begin(state.world, Call(tool, arguments))
+            else:
+                begun = Begun(made.seconds, made.holds)
             if isinstance(begun, ToolError):
                 error = begun
             else:

@@ -204,6 +204,8 @@ def lookup(reference: Reference, results: Mapping[str, Json]) -> Json:
     result = results[reference.step]
     if not reference.path:
         value = result
+    elif reference.path.isidentifier():  # by far the most
+        value = result.get(reference.path) if isinstance(result, dict) else None
     else:
         from jmespath.exceptions import JMESPathError
 

@@ -160,7 +160,7 @@ class Standing:
         new.missing, new.left = pvector(missing), pvector(left)
         return new
 
-    def after(self, steps: Steps[Any], shape: Shape, place: int, old: str) -> Standing:
+    def after(self, steps: Sequence[Step], shape: Shape, place: int, old: str) -> Standing:
         """Return where the steps stand after the status of one changed from ``old``."""
         status = steps[place].status
         new = object.__new__(Standing)
@@ -188,13 +188,13 @@ class Standing:
             new.lost = new.lost.put(place, False)
         return new
 
-    def _sort(self, steps: Steps[Any], shape: Shape, place: int, broken: bool) -> None:
+    def _sort(self, steps: Sequence[Step], shape: Shape, place: int, broken: bool) -> None:
         pending = steps[place].status == PENDING
         self.startable = self.startable.put(place, pending and not self.missing[place])
         self.lost = self.lost.put(place, pending and (broken or place in shape.outside))
 
     @staticmethod
-    def _broken(steps: Steps[Any], shape: Shape, place: int) -> bool:
+    def _broken(steps: Sequence[Step], shape: Shape, place: int) -> bool:
         """Say whether a dependency within the plan is settled and not completed."""
         known = (shape.place.get(d) for d in steps[place].dependencies)
         status = (steps[k].status for k in known if k is not None)
@@ -228,7 +228,7 @@ class Steps(Sequence[S]):
         new._shape = self._shape if alike else None
         new._standing = self._standing if alike else None
         if new._shape is not None and new._standing is not None and step.status != old.status:
-            new._standing = new._standing.after(new, new._shape, place, old.status)
+            new._standing = new._standing.after(new._items, new._shape, place, old.status)
         return new
 
     @property
@@ -255,7 +255,9 @@ class Steps(Sequence[S]):
     @overload
     def __getitem__(self, index: slice) -> Sequence[S]: ...
     def __getitem__(self, index: int | slice) -> S | Sequence[S]:
-        return tuple(self._items[index]) if isinstance(index, slice) else self._items[index]
+        if isinstance(index, slice):
+            return tuple(self._items[index])
+        return self._items[index]
 
     def __len__(self) -> int:
         return len(self._items)

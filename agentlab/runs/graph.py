@@ -60,7 +60,8 @@ class Node:
             if after.notes is not state.notes:
                 _check_notes(self.name, state, after)
             after = after.put(visit=state.visit + 1)
-            _mark_events(state, after, lab)
+            if after.delivered:
+                _mark_events(state, after, lab)
             span.output = {"next_action": after.next_action}
             span.sim_end = after.now
             if after.error is not None:

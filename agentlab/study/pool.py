@@ -130,6 +130,7 @@ def _worker(
     """Run a batch in another process, which knows what was registered by name in this one."""
     if parent is not None:
         _end_with(parent)
+        _collect_less()
     learn(names)
     return runner.run_all(batch), _taken(runner)
 
@@ -153,6 +154,13 @@ def _end_with(parent: int) -> None:
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
+
+
+@lru_cache(maxsize=1)
+def _collect_less() -> None:
+    """Look for garbage less often, in a worker: what is loaded by now stays."""
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
 
 
 class _Pace:
@@ -263,8 +271,7 @@ def _serve(pipe: Connection, parent: int, threads: int) -> None:
     _, todo, names, runner = pipe.recv()
     learn(names)
     load_dspy()
-    gc.freeze()  # what is loaded by now stays: looking through it again takes a tenth of the time
-    gc.set_threshold(20_000, 20, 20)
+    _collect_less()
     numbers = chain.from_iterable(iter(pipe.recv, []))
     for results in threaded(runner, (todo[n] for n in numbers), threads):
         pipe.send((results, _taken(runner)))

@@ -29,15 +29,15 @@ def plan_execution(state: State, lab: Bench) -> State:
     plan = state.task_plan
     if plan is None or (plan.over and not state.under_way):
         return state.put(next_action=REFLECT, trigger=None)
-    before, known = len(state.task_results), len(state.events)
+    before, known = len(state.task_results), state.events
     state = heard(state, lab)
-    if lab.strategy.watches and len(state.events) > known:
+    if lab.strategy.watches and state.events is not known:
         return routed(state, lab, None, before)
     with lab.stage("task_execution", "Executing the plan"):
-        stopped = None
-        while len(state.task_results) == before:
+        stopped, settled = None, state.task_results
+        while state.task_results is settled:
             state, stopped = submitted(state, lab)
-            if len(state.task_results) > before:  # one was settled at once
+            if state.task_results is not settled:  # one was settled at once
                 break
             if stopped is None and waits_for_people(state, lab):
                 return state.replace(next_action=WAIT_FOR_REVIEW, trigger=None)
@@ -69,19 +69,19 @@ def submitted(state: State, lab: Bench) -> tuple[State, str | None]:
     spent = lab.strategy.budget.spent(state)
     if spent is not None:
         return state, spent if may_start(state) else None
-    before = len(state.task_results)
+    settled = state.task_results
     for step in to_start(state, lab):
         spent = lab.strategy.budget.spent(state)
         if spent is not None:
             break
         started = lab.executor.submit(state, lab, step)
-        goes = started.under_way is not state.under_way or len(started.task_results) > before
-        if goes and state.task_plan is not None:  # it is not held
+        held = started.under_way is state.under_way and started.task_results is settled
+        if lab.handler is not None and not held and state.task_plan is not None:
             text = f"executing {step.step_index + 1}/{len(state.task_plan.steps)}: {step.name}"
             lab.emit("on_thinking_content", "task_execution", text)
         state = started
-        if len(state.task_results) > before:
-            break  # it was settled at once: that is this visit's step
+        if state.task_results is not settled:
+            break  # one was settled at once: that is this visit's step
     return state, spent
 
 
@@ -124,8 +124,9 @@ def routed(state: State, lab: Bench, stopped: str | None, before: int) -> State:
         state, trigger = watched(state, lab, before)
     assert state.task_plan is not None
     plan: TaskPlan = state.task_plan
-    settled = plan.count(*SETTLED)
-    lab.emit("on_overall_progress", settled, len(plan.steps), 100.0 * settled / len(plan.steps))
+    if lab.handler is not None:
+        settled, whole = plan.count(*SETTLED), len(plan.steps)
+        lab.emit("on_overall_progress", settled, whole, 100.0 * settled / whole)
     changes: dict[str, object] = {"current_task_index": plan.current_index, "trigger": None}
     if stopped is not None and not state.under_way:
         changes |= {"stopped_by": stopped, "next_action": REFLECT}
@@ -135,8 +136,7 @@ def routed(state: State, lab: Bench, stopped: str | None, before: int) -> State:
     elif state.under_way or not plan.over:
         changes |= {"next_action": EXECUTE_NEXT_TASK}
     else:
-        whole = not plan.count(StepStatus.FAILED)
-        whole = state.done if lab.strategy.watches else whole
-        status = PlanStatus.COMPLETED if whole else PlanStatus.FAILED
+        good = state.done if lab.strategy.watches else not plan.count(StepStatus.FAILED)
+        status = PlanStatus.COMPLETED if good else PlanStatus.FAILED
         changes |= {"task_plan": plan.put(status=status), "next_action": REFLECT}
     return state.put(**changes)
