@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from agentlab.base.documents import Json, canonical, digest
+from agentlab.base.documents import Json, canonical, digest, is_json
 from agentlab.base.fields import thaw
 from agentlab.environments.fault_plan import FaultPlan, Visibility
 from agentlab.environments.scenario import Scenario
@@ -113,7 +113,8 @@ class Runner:
             if cell.role == ARM:
                 run = self._finished(cell)
                 measured = _measured(run)
-                canonical(measured)  # what is no JSON crashes this cell and not its whole batch
+                if not is_json(measured):  # it crashes this cell and not its whole batch
+                    canonical(measured)
                 row |= measured
                 spans = pack_spans(run.spans) if self.with_traces else b""
             else:

@@ -20,6 +20,7 @@ import threading
 import time
 import warnings
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain, islice
@@ -91,10 +92,11 @@ def _batched(todo: list[Keyed], runner: Runner, processes: int, backend: str) ->
     """Yield finished batches; their size follows the pace of those before."""
     pace = _Pace(processes)
     if processes == 1 or len(todo) < 2:
-        for batch in pace.batches(todo):
-            results = runner.run_all(batch)
-            pace.learn(results)
-            yield results
+        with _collecting_less():
+            for batch in pace.batches(todo):
+                results = runner.run_all(batch)
+                pace.learn(results)
+                yield results
         return
     from joblib import Parallel, delayed
 
@@ -156,11 +158,27 @@ def _end_with(parent: int) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
+SELDOM = (20_000, 20, 20)
+"""Thresholds of the garbage collector while cells run: to look through all that is loaded takes a
+tenth of the time."""
+
+
 @lru_cache(maxsize=1)
 def _collect_less() -> None:
     """Look for garbage less often, in a worker: what is loaded by now stays."""
     gc.freeze()
-    gc.set_threshold(20_000, 20, 20)
+    gc.set_threshold(*SELDOM)
+
+
+@contextmanager
+def _collecting_less() -> Iterator[None]:
+    """Look for garbage less often in the process that asked, as long as it computes."""
+    usual = gc.get_threshold()
+    gc.set_threshold(*map(max, usual, SELDOM) if usual[0] else usual)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*usual)
 
 
 class _Pace:

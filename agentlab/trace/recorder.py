@@ -43,9 +43,10 @@ class Recorder:
     ) -> OpenSpan:  # fmt: skip
         """Open a span; use it in a ``with`` statement and set its output there."""
         spans, current, parent = self.spans, _current.get(), 0
-        at = len(spans) + 1 if current is None else current.span_id
-        if at <= len(spans) and spans[at - 1] is current:  # else it is another recorder's
-            parent = at
+        if current is not None:
+            at = current.span_id
+            if at <= len(spans) and spans[at - 1] is current:  # else it is another recorder's
+                parent = at
         if kind == "node" and (not parent or spans[parent - 1].kind == "run"):
             self._talks.clear()  # a visit begins, perhaps once more after an exception
         return self._opened(kind, name, parent, visit, step_id, attempt, input, now)
