@@ -57,6 +57,9 @@ from agentlab.trace.recorder import NestedRecorder, Recorder
 log = logging.getLogger("agentlab")
 
 
+_NOBODY_HEARS = nullcontext()
+
+
 class Lab(ToolDoor):
     """Everything a node may use.
 
@@ -362,7 +365,7 @@ class Lab(ToolDoor):
 
     def stage(self, stage: str, title: str) -> AbstractContextManager[None]:
         """Open a thinking stage, which ends also when it fails."""
-        return nullcontext() if self.handler is None else self._stage(stage, title)
+        return _NOBODY_HEARS if self.handler is None else self._stage(stage, title)
 
     @contextmanager
     def _stage(self, stage: str, title: str) -> Iterator[None]:

@@ -70,7 +70,8 @@ def to_start(state: State, bench: Bench) -> tuple[TaskStep, ...]:
     if plan is None or free < 1:
         return ()
     if bench.workers == 1:
-        return tuple(s for s in islice(startable(state), 1) if not waits(state, s))
+        first = next(startable(state), None)
+        return () if first is None or waits(state, first) else (first,)
     ahead = max(AHEAD, 4 * bench.workers)
     near = tuple(islice(startable(state), ahead))
     may = tuple(s for s in near if not waits(state, s))

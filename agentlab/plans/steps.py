@@ -80,6 +80,13 @@ class Places:
     def __bool__(self) -> bool:
         return any(self._words)
 
+    def first(self) -> int | None:
+        """Return the first place, or None."""
+        for at, word in enumerate(self._words):
+            if word:
+                return at * WORD + (word & -word).bit_length() - 1
+        return None
+
     def __iter__(self) -> Iterator[int]:
         for at, word in enumerate(self._words):
             while word:

@@ -167,7 +167,8 @@ class TaskPlan(Value):
     @property
     def current_index(self) -> int:
         """Index of the first step that is not settled; the plan's length when all are."""
-        return next(iter(self.listed.standing.unsettled), len(self.steps))
+        first = self.listed.standing.unsettled.first()
+        return len(self.steps) if first is None else first
 
     def count(self, *statuses: StepStatus) -> int:
         """Return how many steps have one of these statuses."""

@@ -15,9 +15,8 @@ BROKEN = frozenset({StepStatus.FAILED, StepStatus.INTERRUPTED})
 
 def _step(state: State, step_id: str | None) -> TaskStep | None:
     plan = state.task_plan
-    if step_id is None or plan is None or step_id not in plan:
-        return None
-    return plan.step(step_id)
+    place = None if step_id is None or plan is None else plan.listed.shape.place.get(step_id)
+    return None if plan is None or place is None else plan.steps[place]
 
 
 def never(point: TriggerPoint, state: State, step_id: str | None) -> str | None:
