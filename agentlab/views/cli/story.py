@@ -16,8 +16,9 @@ from agentlab.runs.run import Run
 from agentlab.study.cells import Cell
 from agentlab.trace.span import Span
 from agentlab.trace.store import Store
-from agentlab.views.cli.terminal import line, table, visible
+from agentlab.views.cli.terminal import table
 from agentlab.views.people import arguments_text, title, told
+from agentlab.views.text import line, visible
 
 # ---- a run, step by step -------------------------------------------------------------------
 

@@ -10,14 +10,15 @@ import math
 import os
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.console import Console, RenderableType
 from rich.constrain import Constrain
 from rich.table import Table
 from rich.text import Text
 
-from agentlab.base.documents import percent, shortened
+from agentlab.base.documents import percent
+from agentlab.views.text import line
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -60,40 +61,9 @@ def paragraph(text: str, style: str = "") -> RenderableType:
     return Constrain(Text(line(text), style=style), MEASURE)
 
 
-def visible(text: Any) -> str:
-    r"""Return text with its control characters spelt out; line breaks and tabs stay.
-
-    Examples
-    --------
-    >>> visible("a\x1b[2Jb")
-    'a\\x1b[2Jb'
-    """
-    return "".join(
-        c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode()
-        for c in str(text)
-    )
-
-
-def line(text: Any, length: int = 0) -> str:
-    """Return text on one line, cut after ``length`` characters (0: not cut)."""
-    joined = " ".join(visible(text).split())
-    return shortened(joined, length or len(joined))
-
-
 def number(value: float) -> str:
     """Return a number in few digits; a dash when it is unknown."""
     return "–" if math.isnan(value) else f"{value:.1f}" if value < 100 else f"{value:.0f}"
-
-
-def counted(n: int, noun: str) -> str:
-    """Return a number with its noun.
-
-    Examples
-    --------
-    >>> counted(1, "run"), counted(2000, "run")
-    ('1 run', '2,000 runs')
-    """
-    return f"{n:,} {noun}{'' if n == 1 else 's'}"
 
 
 def bar(value: float, width: int) -> str:

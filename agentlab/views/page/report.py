@@ -26,7 +26,6 @@ from agentlab.study.study import Study
 from agentlab.trace.store import Store
 from agentlab.version import __version__
 from agentlab.views import plots
-from agentlab.views.cli.terminal import counted
 from agentlab.views.page.markup import Child, Html, pairs, tag
 from agentlab.views.page.report_page import (
     COMPARISON_TEXT,
@@ -37,6 +36,7 @@ from agentlab.views.page.report_page import (
     STOPPED_TEXT,
     STYLE,
 )
+from agentlab.views.text import counted
 
 if TYPE_CHECKING:
     import pandas as pd
