@@ -129,3 +129,11 @@ class FaultPlan(Value):
     targets: tuple[TargetedFault, ...] = ()
     outages: tuple[Outage, ...] = ()
     events: tuple[WorldEvent, ...] = ()
+
+    @classmethod
+    def mixed(cls, permanent: float, silent: float, **kinds: float) -> FaultPlan:
+        """Return a plan of kinds by weight, of which such shares are permanent, and silent."""
+        lasting = {Persistence.TRANSIENT: 1 - permanent, Persistence.PERMANENT: permanent}
+        seen = {Visibility.ANNOUNCED: 1 - silent, Visibility.SILENT: silent}
+        weights = {FaultKind(kind): weight for kind, weight in kinds.items()}
+        return cls(kinds=weights, persistence=lasting, visibility=seen)

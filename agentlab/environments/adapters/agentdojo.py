@@ -189,13 +189,9 @@ def _scenario(suite: str, task: str) -> Scenario:
     described = _task(suite, task)
     steps: list[ReferenceStep] = []
     for number, call in enumerate(gold_calls(suite, task), 1):
-        before = tuple(step.step_id for step in steps[-1:])
-        steps.append(
-            ReferenceStep(
-                step_id=f"{call.tool}_{number}", tool=call.tool, arguments=call.arguments,
-                dependencies=before,
-            )
-        )  # fmt: skip
+        before = [step.step_id for step in steps[-1:]]
+        step_id = f"{call.tool}_{number}"
+        steps.append(ReferenceStep.calling(step_id, call.tool, call.arguments, before))
     return Scenario(
         id=f"agentdojo-{suite}-{task}",
         environment=f"agentdojo/{suite}",

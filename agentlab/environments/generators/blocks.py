@@ -62,15 +62,9 @@ TEMPLATES = {
     "moved": Template("regroup", moved=True),
     "moved_weld": Template("regroup", sealed=True, answer="seal", moved=True),
 }
-FAULTS = FaultPlan.model_validate(
-    {
-        "kinds": {
-            "error": 0.6, "timeout": 0.1, "timeout_after_commit": 0.1,
-            "wrong_result": 0.1, "latency_spike": 0.1,
-        },
-        "persistence": {"transient": 0.8, "permanent": 0.2},
-        "visibility": {"announced": 0.85, "silent": 0.15},
-    }
+FAULTS = FaultPlan.mixed(
+    permanent=0.2, silent=0.15, error=0.6, timeout=0.1, timeout_after_commit=0.1,
+    wrong_result=0.1, latency_spike=0.1,
 )  # fmt: skip
 
 
@@ -197,8 +191,7 @@ def _reference(
         subject = next(iter(arguments.values()))
         tags = {key: f"${{{_tag_path(block)}}}" for key, block in arguments.items()}
         before = (steps[-1].step_id,)
-        step_id = f"{tool}_{subject}"
-        steps.append(ReferenceStep(step_id=step_id, tool=tool, arguments=tags, dependencies=before))
+        steps.append(ReferenceStep.calling(f"{tool}_{subject}", tool, tags, before))
     answer = {
         "tag": f"${{{_tag_path(next(iter(wanted)))}}}",
         "seal": "".join(f"${{weld_{block}.seals.{block}}}" for block in sealed),
