@@ -228,10 +228,7 @@ def _by_rate(runs: pd.DataFrame, arms: Sequence[str]) -> Html:
     found = estimates(runs, "success", ["arm", "fault_rate"]).to_dict("records")
     values = {(r["arm"], r["fault_rate"]): r for r in found}
     rates = sorted(set(runs["fault_rate"]))
-    rows: list[list[Child]] = []
-    for arm in arms:
-        cells = [values.get((arm, rate)) for rate in rates]
-        rows.append([arm, *(_heat(cell) for cell in cells)])
+    rows = [[arm, *(_heat(values.get((arm, rate))) for rate in rates)] for arm in arms]
     return _table(["arm", *(f">rate {rate:g}" for rate in rates)], rows)
 
 
