@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 from html import escape
+from itertools import repeat
 from typing import Any
 
 from agentlab.base.documents import shortened
@@ -120,15 +121,27 @@ def json_text(value: Any, indent: int | None = None) -> str:
 
 
 def table(
-    heads: Sequence[str], rows: Iterable[Sequence[Child]], marks: Sequence[tuple[str, bool]] = ()
+    heads: Sequence[str], rows: Sequence[Sequence[Child]], marks: Sequence[tuple[str, bool]] = ()
 ) -> Html:
-    """Return a table; ``marks`` gives each row's step id and whether it is selected."""
+    """Return a table; a heading that begins with ">" makes a column of numbers.
+
+    Parameters
+    ----------
+    heads, rows : sequence
+    marks : sequence of (str, bool)
+        Each row's step id, and whether it is selected.
+    """
+    numbers = ["num" if head.startswith(">") else None for head in heads]
+
+    def row(element: str, cells: Sequence[Child], **attributes: Any) -> Html:
+        made = [tag(element, c, class_=n) for c, n in zip(cells, numbers, strict=True)]
+        return tag("tr", made, **attributes)
+
     body = []
-    for i, row in enumerate(rows):
-        step, chosen = marks[i] if marks else (None, False)
+    for cells, (step, chosen) in zip(rows, marks or repeat((None, False)), strict=False):
         classes = "agentlab-selected" if chosen else None
-        body.append(tag("tr", [tag("td", c) for c in row], data_step=step, class_=classes))
-    top = tag("thead", tag("tr", [tag("th", h) for h in heads]))
+        body.append(row("td", cells, data_step=step, class_=classes))
+    top = tag("thead", row("th", [head.removeprefix(">") for head in heads]))
     return tag("div", tag("table", top, tag("tbody", body)), class_="agentlab-scroll")
 
 

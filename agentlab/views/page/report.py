@@ -26,7 +26,7 @@ from agentlab.study.study import Study
 from agentlab.trace.store import Store
 from agentlab.version import __version__
 from agentlab.views import plots
-from agentlab.views.page.markup import Child, Html, pairs, tag
+from agentlab.views.page.markup import Child, Html, pairs, table, tag
 from agentlab.views.page.report_page import (
     COMPARISON_TEXT,
     CURVES_TEXT,
@@ -200,7 +200,7 @@ def _leaderboard(board: pd.DataFrame) -> Html:
         "", "arm", ">success", "", ">95 %", ">floor", ">ceiling", ">normal.", ">side eff.",
         ">recovery", ">replans", ">calls", ">sim. s", ">crashed",
     ]  # fmt: skip
-    return _table(headings, rows)
+    return table(headings, rows)
 
 
 def _interval(row: dict[Any, Any]) -> Html:
@@ -229,7 +229,7 @@ def _by_rate(runs: pd.DataFrame, arms: Sequence[str]) -> Html:
     values = {(r["arm"], r["fault_rate"]): r for r in found}
     rates = sorted(set(runs["fault_rate"]))
     rows = [[arm, *(_heat(values.get((arm, rate))) for rate in rates)] for arm in arms]
-    return _table(["arm", *(f">rate {rate:g}" for rate in rates)], rows)
+    return table(["arm", *(f">rate {rate:g}" for rate in rates)], rows)
 
 
 def _heat(cell: dict[Any, Any] | None) -> Child:
@@ -242,27 +242,27 @@ def _heat(cell: dict[Any, Any] | None) -> Child:
 
 def _comparisons(study: Study, runs: pd.DataFrame) -> Iterable[Html]:
     for factor in varying(runs):
-        table = study.compare("success", by=factor)
+        found = study.compare("success", by=factor)
         rows = [
             [
                 r["a"], r["b"], _number(100 * r["diff"]), _ends(r["low"], r["high"]),
                 _p(r["p"]), _p(r["p_holm"]), _number(100 * r["smallest_difference"]),
                 f"{r['n_tasks']} / {r['n_clusters']}", _verdict(r),
             ]
-            for r in table.to_dict("records")
+            for r in found.to_dict("records")
         ]  # fmt: skip
         headings = [
             "a", "b", ">a − b", ">95 %", ">p", ">p (Holm)", ">smallest visible",
             ">tasks / clusters", "verdict",
         ]  # fmt: skip
-        size = (7.2, 0.9 + 0.36 * len(table))
-        forest = _drawing(factor, size, partial(_forest, table))
+        size = (7.2, 0.9 + 0.36 * len(found))
+        forest = _drawing(factor, size, partial(_forest, found))
         title = f"Paired comparison by {factor}"
-        yield _section(title, _table(headings, rows), forest, text=COMPARISON_TEXT)
+        yield _section(title, table(headings, rows), forest, text=COMPARISON_TEXT)
 
 
-def _forest(table: pd.DataFrame, figure: Figure) -> None:
-    plots.differences(table, figure.subplots())
+def _forest(found: pd.DataFrame, figure: Figure) -> None:
+    plots.differences(found, figure.subplots())
 
 
 def _verdict(row: dict[Any, Any]) -> str:
@@ -278,7 +278,7 @@ def _stopped(runs: pd.DataFrame, arms: Sequence[str]) -> Html:
     counts: dict[Any, int] = dict(Counter(zip(runs["arm"], why, strict=True)))
     reasons = sorted(set(why))
     rows = [[arm, *(str(counts.get((arm, r), "")) for r in reasons)] for arm in arms]
-    return _table(["arm", *(f">{reason}" for reason in reasons)], rows)
+    return table(["arm", *(f">{reason}" for reason in reasons)], rows)
 
 
 def _crashed(runs: pd.DataFrame) -> Html | None:
@@ -292,8 +292,8 @@ def _crashed(runs: pd.DataFrame) -> Html | None:
     ]  # fmt: skip
     text = f"{counted(len(crashed), 'run')} ended in an exception; they count as failures."
     more = f" The first {MOST_CRASHED} are shown." if len(crashed) > MOST_CRASHED else ""
-    table = _table(["run", "arm", "scenario", ">rate", ">seed", "error"], rows)
-    return _section("Crashed runs", table, text=text + more)
+    listed = table(["run", "arm", "scenario", ">rate", ">seed", "error"], rows)
+    return _section("Crashed runs", listed, text=text + more)
 
 
 def _terms(meanings: Mapping[str, str]) -> Html:
@@ -319,19 +319,6 @@ def _again(study: Study, meta: dict[str, Any]) -> tuple[Html, Html]:
 
 
 # ---- pieces --------------------------------------------------------------------------------
-
-
-def _table(headings: Sequence[str], rows: Iterable[Sequence[Child]]) -> Html:
-    """Return a table; a heading that begins with ">" makes a column of numbers."""
-    right = ["num" if heading.startswith(">") else None for heading in headings]
-
-    def row(element: str, cells: Sequence[Child]) -> Html:
-        return tag(
-            "tr", [tag(element, cell, class_=r) for cell, r in zip(cells, right, strict=True)]
-        )
-
-    head = tag("thead", row("th", [heading.removeprefix(">") for heading in headings]))
-    return tag("div", tag("table", head, tag("tbody", [row("td", r) for r in rows])), class_="wide")
 
 
 def _number(value: float, digits: int = 1) -> str:

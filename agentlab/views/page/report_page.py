@@ -83,7 +83,7 @@ aside {
   border-left: 3px solid var(--note-line); border-radius: 4px; font-size: 0.93rem;
 }
 aside ul { margin: 0; padding-left: 1.1rem; }
-.wide { overflow-x: auto; }
+.agentlab-scroll { overflow-x: auto; }
 table { border-collapse: collapse; font-size: 0.88rem; min-width: 30rem; }
 th, td { padding: 0.38rem 0.8rem 0.38rem 0; text-align: left; vertical-align: middle; }
 th { color: var(--quiet); font-weight: 500; font-size: 0.8rem; white-space: nowrap; }
