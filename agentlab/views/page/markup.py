@@ -9,8 +9,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Sequence
+from functools import cache
 from html import escape
 from itertools import repeat
+from pathlib import Path
 from typing import Any
 
 from agentlab.base.documents import shortened
@@ -39,6 +41,12 @@ _UNFIT = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
 )
 _VOID = frozenset({"br", "input"})
+
+
+@cache
+def sheet(name: str) -> str:
+    """Return a style sheet that lies beside this module."""
+    return (Path(__file__).parent / name).read_text(encoding="utf-8")
 
 
 def clean(text: Any) -> str:

@@ -1,6 +1,6 @@
 """A study as one HTML page: no script, nothing from elsewhere, light and dark.
 
-Text from scenarios, tools and errors is escaped where an element is made (``widgets.markup``).
+Text from scenarios, tools and errors is escaped where an element is made (``markup``).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from agentlab.study.study import Study
 from agentlab.trace.store import Store
 from agentlab.version import __version__
 from agentlab.views import plots
-from agentlab.views.page.markup import Child, Html, pairs, table, tag
+from agentlab.views.page.markup import Child, Html, pairs, sheet, table, tag
 from agentlab.views.page.report_page import (
     COMPARISON_TEXT,
     CURVES_TEXT,
@@ -34,7 +34,6 @@ from agentlab.views.page.report_page import (
     LEADERBOARD_TEXT,
     PAGE,
     STOPPED_TEXT,
-    STYLE,
 )
 from agentlab.views.text import counted
 
@@ -93,7 +92,7 @@ def page(study: Study) -> str:
         _section("How to make this again", *_again(study, meta)),
     ]
     body = "\n".join(part for part in parts if part is not None)
-    return PAGE.format(title=tag("title", title), style=STYLE, body=body)
+    return PAGE.format(title=tag("title", title), style=sheet("report.css"), body=body)
 
 
 def cautions(study: Study) -> list[str]:
