@@ -77,9 +77,7 @@ STAGES = tuple(FINISHING)
 
 _TEXT, _COUNT = {"type": "string"}, {"type": "integer", "minimum": 0}
 _ROUTE = {"type": "array", "items": _TEXT}
-_PART = object_schema(
-    id=_TEXT, name=_TEXT, material=_TEXT, size=_COUNT, route=_ROUTE, done=_COUNT
-)  # fmt: skip
+_PART = object_schema(id=_TEXT, name=_TEXT, material=_TEXT, size=_COUNT, route=_ROUTE, done=_COUNT)
 _BLANK = object_schema(id=_TEXT, material=_TEXT)
 _WORKED = object_schema(part=_TEXT, done=_COUNT, left=_COUNT)
 _STAGED = object_schema(["order", "stage"], order=_TEXT, stage=_TEXT, certificate=_TEXT)

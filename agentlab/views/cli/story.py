@@ -107,11 +107,9 @@ def _heading(cell: Cell, row: dict[str, Any]) -> RenderableType:
 def _step(span: Span, length: int) -> list[RenderableType]:
     mark, style = ("✗", "red") if span.error else ("✓", "green")
     times = f"{span.sim_start:g} → {span.sim_end:g} s"
-    head = Text.assemble(
-        (f"  {mark} ", style), (line(span.step_id), "bold"), f"  attempt {span.attempt}  ",
-        (times, "dim"),
-    )  # fmt: skip
-    return [head]
+    name = (line(span.step_id), "bold")
+    tried = f"  attempt {span.attempt}  "
+    return [Text.assemble((f"  {mark} ", style), name, tried, (times, "dim"))]
 
 
 def _tool(span: Span, length: int) -> list[RenderableType]:
