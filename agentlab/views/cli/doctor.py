@@ -103,7 +103,7 @@ def suites_table() -> Table:
     """Return the suites with their size, environments and difficulties."""
     from agentlab.views.cli.terminal import table
 
-    made = table("suite", ("scenarios", "right"), "environment", "difficulty")
+    made = table("suite", ">scenarios", "environment", "difficulty")
     for name in suites.suite_names():
         suite = suites.load_suite(name)
         worlds = ", ".join(dict.fromkeys(s.environment for s in suite))

@@ -61,7 +61,7 @@ def _visits(spans: Sequence[Span], length: int) -> list[RenderableType]:
 
 def kept_table(folder: str | Path) -> Table:
     """Return a listing of kept runs: id, agent, task, how far each got."""
-    made = table("run", "workflow", "agent", "task", ("visits", "right"), "ended")
+    made = table("run", "workflow", "agent", "task", ">visits", "ended")
     with Store(folder, read_only=True) as store:
         for name in store.run_ids():
             found = store.load_run(name)
