@@ -1,10 +1,12 @@
-"""Text for people: control characters made visible, one line, numbers with their nouns."""
+"""Text for people: control characters made visible, values as JSON, numbers with their nouns."""
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from agentlab.base.documents import shortened
+from agentlab.base.fields import thaw
 
 
 def visible(text: Any) -> str:
@@ -36,3 +38,22 @@ def counted(n: int, noun: str) -> str:
     ('1 run', '2,000 runs')
     """
     return f"{n:,} {noun}{'' if n == 1 else 's'}"
+
+
+def json_text(value: Any, indent: int | None = None) -> str:
+    """Return a value as JSON to read; what is no JSON is shown as Python spells it.
+
+    Examples
+    --------
+    >>> json_text({"from": "Köln", "ids": (1, 2)})
+    '{"from": "Köln", "ids": [1, 2]}'
+    """
+    try:
+        return json.dumps(thaw(value), indent=indent, ensure_ascii=False, default=repr)
+    except (TypeError, ValueError, RecursionError):
+        return repr(value)
+
+
+def plain(value: Any, indent: int | None = None) -> str:
+    """Return text as it is, and other values as JSON."""
+    return value if isinstance(value, str) else json_text(value, indent)

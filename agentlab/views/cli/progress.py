@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any, TextIO
 
 from agentlab.base.documents import shortened
 from agentlab.plans.task_plan import TaskPlan
-from agentlab.views.text import line, visible
+from agentlab.views.text import line, plain, visible
 
 if TYPE_CHECKING:
     from agentlab.state.state import State
@@ -94,5 +93,4 @@ class Progress:
 
 
 def _text(value: Any) -> str:
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return shortened(text, LENGTH)
+    return shortened(plain(value), LENGTH)

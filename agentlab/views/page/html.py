@@ -27,7 +27,6 @@ from agentlab.views.page.markup import (
     Child,
     Html,
     brief,
-    json_text,
     markup,
     more,
     pairs,
@@ -38,6 +37,7 @@ from agentlab.views.page.markup import (
 )
 from agentlab.views.page.waiting import waiting_html
 from agentlab.views.people import told
+from agentlab.views.text import json_text
 
 LOGGED = ("decision", "fault", "event")
 """Kinds of spans that say what happened."""

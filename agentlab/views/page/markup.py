@@ -6,7 +6,6 @@ characters that no page can hold, or that reorder the text around them, are show
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Sequence
 from functools import cache
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from agentlab.base.documents import shortened
-from agentlab.base.fields import thaw
+from agentlab.views.text import plain
 
 MOST_TEXT = 3000
 """Characters of one document that are shown."""
@@ -114,20 +113,6 @@ def tag(element: str, *children: Child, **attributes: Any) -> Html:
     return Html(f"{opening}{markup(*children)}</{element}>")
 
 
-def json_text(value: Any, indent: int | None = None) -> str:
-    """Return a value as JSON to read; what is no JSON is shown as Python spells it.
-
-    Examples
-    --------
-    >>> json_text({"from": "Köln", "ids": (1, 2)})
-    '{"from": "Köln", "ids": [1, 2]}'
-    """
-    try:
-        return json.dumps(thaw(value), indent=indent, ensure_ascii=False, default=repr)
-    except (TypeError, ValueError, RecursionError):
-        return repr(value)
-
-
 def table(
     heads: Sequence[str], rows: Sequence[Sequence[Child]], marks: Sequence[tuple[str, bool]] = ()
 ) -> Html:
@@ -156,11 +141,6 @@ def table(
 def pairs(facts: Iterable[tuple[str, Child]]) -> Html:
     """Return names with their values."""
     return tag("dl", [(tag("dt", k), tag("dd", v)) for k, v in facts])
-
-
-def plain(value: Any, indent: int | None = None) -> str:
-    """Return text as it is, and other values as JSON."""
-    return value if isinstance(value, str) else json_text(value, indent)
 
 
 def pre(value: Any) -> Html:
