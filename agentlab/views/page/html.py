@@ -26,12 +26,12 @@ from agentlab.views.page.markup import (
     SHORT,
     Child,
     Html,
+    beside,
     brief,
     markup,
     more,
     pairs,
     pre,
-    sheet,
     table,
     tag,
 )
@@ -62,7 +62,7 @@ def run_html(run: Run) -> str:
         section("LM calls", lm_calls(run.spans)) if run.recorder.of_kind("lm") else None,
         section("State", state_html(state)),
     ]
-    style = tag("style", Html(sheet("agentlab.css")))  # colours are the notebook theme's own
+    style = tag("style", Html(beside("agentlab.css")))  # colours are the notebook theme's own
     return style + tag("div", parts, class_="agentlab agentlab-static")
 
 

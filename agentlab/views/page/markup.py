@@ -43,8 +43,8 @@ _VOID = frozenset({"br", "input"})
 
 
 @cache
-def sheet(name: str) -> str:
-    """Return a style sheet that lies beside this module."""
+def beside(name: str) -> str:
+    """Return the text of a file that lies beside this module: a style sheet, a frame."""
     return (Path(__file__).parent / name).read_text(encoding="utf-8")
 
 

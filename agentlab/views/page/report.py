@@ -26,15 +26,8 @@ from agentlab.study.study import Study
 from agentlab.trace.store import Store
 from agentlab.version import __version__
 from agentlab.views import plots
-from agentlab.views.page.markup import Child, Html, pairs, sheet, table, tag
-from agentlab.views.page.report_page import (
-    COMPARISON_TEXT,
-    CURVES_TEXT,
-    DEFINITIONS,
-    LEADERBOARD_TEXT,
-    PAGE,
-    STOPPED_TEXT,
-)
+from agentlab.views.page import report_page as words
+from agentlab.views.page.markup import Child, Html, beside, pairs, table, tag
 from agentlab.views.text import counted
 
 if TYPE_CHECKING:
@@ -78,21 +71,23 @@ def page(study: Study) -> str:
     runs, board = study.runs, leaderboard(study.runs)
     with Store(study.out, read_only=True) as store:
         meta = store.meta()
+    arms = list(board["arm"])
     title = f"{study.suite.name}: {len(study.arms)} arms under faults"
     parts = [
         _head(study, runs, title),
         _notes(cautions(study)),
-        _section("Leaderboard", _leaderboard(board), text=LEADERBOARD_TEXT),
-        _section("Success over the fault rate", _curves(runs), text=CURVES_TEXT),
-        _section("Success by arm and fault rate", _by_rate(runs, list(board["arm"]))),
+        _section("Leaderboard", _leaderboard(board), text=words.LEADERBOARD_TEXT),
+        _section("Success over the fault rate", _curves(runs), text=words.CURVES_TEXT),
+        _section("Success by arm and fault rate", _by_rate(runs, arms)),
         *_comparisons(study, runs),
-        _section("What stopped the runs", _stopped(runs, list(board["arm"])), text=STOPPED_TEXT),
+        _section("What stopped the runs", _stopped(runs, arms), text=words.STOPPED_TEXT),
         _crashed(runs),
-        _section("What the numbers mean", _terms(DEFINITIONS)),
+        _section("What the numbers mean", _terms(words.DEFINITIONS)),
         _section("How to make this again", *_again(study, meta)),
     ]
     body = "\n".join(part for part in parts if part is not None)
-    return PAGE.format(title=tag("title", title), style=sheet("report.css"), body=body)
+    style = beside("report.css")
+    return beside("report.html").format(title=tag("title", title), style=style, body=body)
 
 
 def cautions(study: Study) -> list[str]:
@@ -257,7 +252,7 @@ def _comparisons(study: Study, runs: pd.DataFrame) -> Iterable[Html]:
         size = (7.2, 0.9 + 0.36 * len(found))
         forest = _drawing(factor, size, partial(_forest, found))
         title = f"Paired comparison by {factor}"
-        yield _section(title, table(headings, rows), forest, text=COMPARISON_TEXT)
+        yield _section(title, table(headings, rows), forest, text=words.COMPARISON_TEXT)
 
 
 def _forest(found: pd.DataFrame, figure: Figure) -> None:

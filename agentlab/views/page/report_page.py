@@ -1,4 +1,4 @@
-"""The report's frame and words; ``report.py`` fills them, ``report.css`` is the style."""
+"""The report's words; its frame is ``report.html``, its style ``report.css``."""
 
 from __future__ import annotations
 
@@ -36,19 +36,3 @@ DEFINITIONS = {
     "p (Holm)": "Sign-flip permutation over clusters of tasks (exact McNemar for one run a task), "
     "corrected for the number of comparisons.",
 }
-
-PAGE = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
-{title}
-<style>
-{style}</style>
-</head>
-<body>
-{body}
-</body>
-</html>
-"""
