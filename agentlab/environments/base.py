@@ -73,7 +73,10 @@ def failed(
 def showing(
     world: Document, result: dict[str, Any], learned: dict[str, Any], ids: Iterable[str]
 ) -> Outcome:
-    """Return the outcome of a read: what it taught, and which ids count as seen from now on."""
+    """Return the outcome of a read: what it taught, and which ids count as seen from now on.
+
+    The world stays the same object when all of them were seen before.
+    """
     seen = dict.fromkeys(ids, True)
     if not seen.keys() <= world["seen"].keys():
         world = {**world, "seen": {**world["seen"], **seen}}

@@ -51,7 +51,7 @@ class ReferenceStep(Value):
     def calling(
         cls, step_id: str, tool: str, arguments: Document, after: Iterable[str] = ()
     ) -> Self:
-        """Return the step that calls a tool after others."""
+        """Return the step that calls a tool, after the steps of these ids."""
         return cls(step_id=step_id, tool=tool, arguments=arguments, dependencies=tuple(after))
 
 
