@@ -22,6 +22,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from agentlab.base.documents import Json, canonical, merge_patch
@@ -67,6 +68,19 @@ def failed(
     """Return the outcome of a call that changed nothing, and what it taught all the same."""
     error = ToolError(code=code, message=message, permanent=permanent)
     return Outcome(world, error=error, learned=learned or {})
+
+
+def showing(
+    world: Document, result: dict[str, Any], learned: dict[str, Any], ids: Iterable[str]
+) -> Outcome:
+    """Return the outcome of a read: what it taught, and which ids count as seen from now on.
+
+    The world stays the same object when all of them were seen before.
+    """
+    seen = dict.fromkeys(ids, True)
+    if not seen.keys() <= world["seen"].keys():
+        world = {**world, "seen": {**world["seen"], **seen}}
+    return Outcome(world, result, learned={**learned, "seen": seen})
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,13 +170,10 @@ class Environment(ABC):
             reasons += _wrong_answer(goal.answer.world, evidence)
         return Verdict(not reasons, tuple(reasons))
 
-    @property
+    @cached_property
     def registry(self) -> ToolRegistry:
         """The tools by name."""
-        cached: ToolRegistry | None = self.__dict__.get("_registry")
-        if cached is None:
-            cached = self.__dict__["_registry"] = ToolRegistry(self.tools())
-        return cached
+        return ToolRegistry(self.tools())
 
 
 def too_late(goal: Goal, evidence: Evidence) -> list[str]:
@@ -185,18 +196,17 @@ def _wrong_answer(path: str, evidence: Evidence) -> list[str]:
 
 def _same(answer: Json, right: Json) -> bool:
     """Compare an answer with the right value; numbers also match as text."""
-    if isinstance(answer, str) and isinstance(right, (int, float)) and not isinstance(right, bool):
+    if _is_number(right) and isinstance(answer, str):
         try:
             return float(answer) == float(right)
         except ValueError:
             return False
-    return (type(answer) is type(right) and bool(answer == right)) or (
-        isinstance(answer, (int, float))
-        and isinstance(right, (int, float))
-        and not isinstance(answer, bool)
-        and not isinstance(right, bool)
-        and answer == right
-    )
+    alike = type(answer) is type(right) or (_is_number(answer) and _is_number(right))
+    return alike and bool(answer == right)
+
+
+def _is_number(value: Json) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def no_op(environment: Environment, scenario: Scenario) -> Verdict:

@@ -55,10 +55,7 @@ class Blocks(Blocksworld):
     def tools(self) -> tuple[Tool, ...]:
         """Return the arm's tools, the reads, the crane and the two ways to seal."""
         tag = {"type": "string", "description": "Tag of the block"}
-        onto = {
-            "type": "string",
-            "description": "Tag of the one to put it on (none: the table)",
-        }
+        onto = {"type": "string", "description": "Tag of the one to put it on (none: the table)"}
         bottom = {"type": "string", "description": "Tag of the bottom block of the tower"}
         crane = object_schema(["block"], block=tag, onto=onto)
         seal: dict[str, Any] = {

@@ -119,13 +119,10 @@ def generate(difficulty: str = "medium", seed: int = 0, length: int | None = Non
     rng = generator("chain", difficulty, seed, n)
     stages = sorted(rng.sample(NAMES, n), key=NAMES.index)
     tokens = {stage: f"{stage}-{rng.randrange(16**6):06x}" for stage in stages}
+    handed = ["start", *(f"${{{stage}.token}}" for stage in stages[:-1])]
     steps = tuple(
-        ReferenceStep(
-            step_id=stage,
-            tool="advance",
-            arguments={"stage": stage, "token": f"${{{stages[i - 1]}.token}}" if i else "start"},
-        )
-        for i, stage in enumerate(stages)
+        ReferenceStep.calling(stage, "advance", {"stage": stage, "token": token})
+        for stage, token in zip(stages, handed, strict=True)
     )
     return Scenario(
         id=f"chain-{difficulty}-{seed:03d}" if length is None else f"chain-{n}-{seed:03d}",

@@ -129,3 +129,24 @@ class FaultPlan(Value):
     targets: tuple[TargetedFault, ...] = ()
     outages: tuple[Outage, ...] = ()
     events: tuple[WorldEvent, ...] = ()
+
+    @classmethod
+    def mixed(cls, permanent: float, silent: float, **kinds: float) -> FaultPlan:
+        """Return a plan of kinds by weight, without a rate.
+
+        Parameters
+        ----------
+        permanent, silent : float
+            Shares of the faults that stand for ever, and of those that nobody is told of.
+        **kinds : float
+            Weight of each kind ("error", "timeout", ...).
+
+        Examples
+        --------
+        >>> FaultPlan.mixed(permanent=0.2, silent=0.0, error=1.0).persistence["permanent"]
+        0.2
+        """
+        lasting = {Persistence.TRANSIENT: 1 - permanent, Persistence.PERMANENT: permanent}
+        seen = {Visibility.ANNOUNCED: 1 - silent, Visibility.SILENT: silent}
+        weights = {FaultKind(kind): weight for kind, weight in kinds.items()}
+        return cls(kinds=weights, persistence=lasting, visibility=seen)

@@ -9,6 +9,9 @@ A suite is a JSONL file, a scenario a line, checked against ``datasets/scenario.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any, Self
+
 from pydantic import Field
 
 from agentlab.base.values import Document, Value
@@ -43,6 +46,27 @@ class ReferenceStep(Value):
     tool: str
     arguments: Document = {}
     dependencies: tuple[str, ...] = ()
+
+    @classmethod
+    def calling(
+        cls, step_id: str, tool: str, arguments: Document, after: Iterable[str] = ()
+    ) -> Self:
+        """Return the step that calls a tool, after the steps of these ids."""
+        return cls(step_id=step_id, tool=tool, arguments=arguments, dependencies=tuple(after))
+
+
+def tool_step(
+    step_id: str, tool: str, arguments: dict[str, Any], dependencies: tuple[str, ...] = ()
+) -> dict[str, Any]:
+    """Return the reply form of a step that calls a tool."""
+    return {
+        "stepId": step_id,
+        "name": step_id,
+        "actionType": "call_tool",
+        "targetResource": tool,
+        "parameters": arguments,
+        "dependencies": list(dependencies),
+    }
 
 
 class ReferencePlan(Value):

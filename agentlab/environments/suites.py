@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, overload
@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from agentlab.base.strict_json import read_file, read_json
 from agentlab.base.values import explain
 from agentlab.environments.named import ENVIRONMENTS, get_environment
-from agentlab.environments.scenario import Scenario
+from agentlab.environments.scenario import Scenario, tool_step
 from agentlab.errors import (
     AgentLabError,
     JsonError,
@@ -86,13 +86,8 @@ def check_scenario(scenario: Scenario) -> None:
             where = f"reference step {step.step_id!r}"
             raise UnknownNameError("tool", step.tool, environment.registry, where)
     steps = [
-        {
-            "stepId": s.step_id, "name": s.step_id, "actionType": "call_tool",
-            "targetResource": s.tool, "parameters": s.arguments,
-            "dependencies": list(s.dependencies),
-        }
-        for s in scenario.reference.steps
-    ]  # fmt: skip
+        tool_step(s.step_id, s.tool, s.arguments, s.dependencies) for s in scenario.reference.steps
+    ]
     try:
         parse_plan({"steps": steps, "answer": scenario.reference.answer})
     except PlanParseError as e:
@@ -180,9 +175,6 @@ class Suite(Sequence[Scenario]):
 
     def __len__(self) -> int:
         return len(self.scenarios)
-
-    def __iter__(self) -> Iterator[Scenario]:
-        return iter(self.scenarios)
 
     def __repr__(self) -> str:
         return f"Suite({self.name!r}, {len(self)} scenarios)"

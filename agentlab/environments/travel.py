@@ -33,7 +33,7 @@ from typing import Any
 from agentlab.base.documents import digest, merge_patch
 from agentlab.base.schemas import object_schema
 from agentlab.base.values import Document
-from agentlab.environments.base import Call, Environment, Outcome, failed
+from agentlab.environments.base import Call, Environment, Outcome, failed, showing
 from agentlab.environments.scenario import Goal
 from agentlab.tools.tool import Effect, Tool
 
@@ -325,7 +325,8 @@ def _show(world: Document, call: Call) -> Outcome:
             message = f"no {name} {value!r}; cities: {', '.join(world['cities'])}"
             return failed(world, "unknown_city", message, permanent=True)
     result: dict[str, Any] = {}
-    learned: dict[str, Any] = {"seen": {}}
+    learned: dict[str, Any] = {}
+    seen: list[str] = []
     for kind in SHOWS[call.tool]:
         learned[kind] = {
             offer_id: offer
@@ -334,10 +335,8 @@ def _show(world: Document, call: Call) -> Outcome:
         }
         free = [{"id": i, **offer} for i, offer in learned[kind].items() if offer[_FREE[kind]] > 0]
         result[kind] = sorted(free, key=lambda offer: (offer["price"], offer["id"]))
-        learned["seen"].update({offer["id"]: True for offer in free})
-    if not learned["seen"].keys() <= world["seen"].keys():
-        world = {**world, "seen": {**world["seen"], **learned["seen"]}}
-    return Outcome(world, result, learned=learned)
+        seen += [offer["id"] for offer in free]
+    return showing(world, result, learned, seen)
 
 
 def _book(world: Document, call: Call) -> Outcome:

@@ -35,7 +35,7 @@ from typing import Any, NamedTuple
 from agentlab.base.documents import digest
 from agentlab.base.schemas import object_schema
 from agentlab.base.values import Document
-from agentlab.environments.base import Begun, Call, Environment, Outcome, failed
+from agentlab.environments.base import Begun, Call, Environment, Outcome, failed, showing
 from agentlab.environments.scenario import Goal
 from agentlab.tools.calls import ToolError
 from agentlab.tools.tool import Effect, Tool
@@ -77,9 +77,7 @@ STAGES = tuple(FINISHING)
 
 _TEXT, _COUNT = {"type": "string"}, {"type": "integer", "minimum": 0}
 _ROUTE = {"type": "array", "items": _TEXT}
-_PART = object_schema(
-    id=_TEXT, name=_TEXT, material=_TEXT, size=_COUNT, route=_ROUTE, done=_COUNT
-)  # fmt: skip
+_PART = object_schema(id=_TEXT, name=_TEXT, material=_TEXT, size=_COUNT, route=_ROUTE, done=_COUNT)
 _BLANK = object_schema(id=_TEXT, material=_TEXT)
 _WORKED = object_schema(part=_TEXT, done=_COUNT, left=_COUNT)
 _STAGED = object_schema(["order", "stage"], order=_TEXT, stage=_TEXT, certificate=_TEXT)
@@ -271,7 +269,7 @@ def _card(world: Document, call: Call) -> Outcome:
     shown = [
         {"id": i, **{k: v for k, v in part.items() if k != "order"}} for i, part in parts.items()
     ]
-    return _seen(world, {"order": name, "parts": shown}, {"parts": parts}, parts)
+    return showing(world, {"order": name, "parts": shown}, {"parts": parts}, parts)
 
 
 def _shelf(world: Document, call: Call) -> Outcome:
@@ -279,16 +277,7 @@ def _shelf(world: Document, call: Call) -> Outcome:
     material = call.arguments["material"]
     there = {i: b for i, b in world["blanks"].items() if b["material"] == material}
     shown = [{"id": i, **blank} for i, blank in sorted(there.items())]
-    return _seen(world, {"blanks": shown}, {"blanks": there}, there)
-
-
-def _seen(
-    world: Document, result: dict[str, Any], learned: dict[str, Any], ids: Iterable[str]
-) -> Outcome:
-    seen = dict.fromkeys(ids, True)
-    if not seen.keys() <= world["seen"].keys():
-        world = {**world, "seen": {**world["seen"], **seen}}
-    return Outcome(world, result, learned={**learned, "seen": seen})
+    return showing(world, {"blanks": shown}, {"blanks": there}, there)
 
 
 def _worked(world: Document, call: Call) -> Outcome:

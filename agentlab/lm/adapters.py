@@ -31,26 +31,15 @@ _FENCE = re.compile(r"\A\s*```(?:json)?\s*\n(.*?)\n?\s*```\s*\Z", re.DOTALL)
 class TextAdapter(dspy.Adapter):  # type: ignore[misc]
     """Instructions as the system message, labelled inputs as the user's, the reply as it is."""
 
-    def format_field_description(self, signature: Any) -> str:
-        """Return what the inputs are."""
-        lines = [f"- {name}: {_said(field)}" for name, field in signature.input_fields.items()]
-        return "You are given:\n" + "\n".join(lines)
-
     def format_field_structure(self, signature: Any) -> str:
         """Return how the reply must look."""
         return "Reply with the text alone."
 
-    def format_task_description(self, signature: Any) -> str:
-        """Return the instructions."""
-        return str(signature.instructions)
-
     def format_system_message(self, signature: Any) -> str:
         """Return instructions, inputs, form of the reply."""
-        parts = (
-            self.format_task_description(signature),
-            self.format_field_description(signature),
-            self.format_field_structure(signature),
-        )
+        lines = [f"- {name}: {_said(field)}" for name, field in signature.input_fields.items()]
+        given = "You are given:\n" + "\n".join(lines)
+        parts = (str(signature.instructions), given, self.format_field_structure(signature))
         return "\n\n".join(part.strip() for part in parts)
 
     def format_user_message_content(

@@ -214,11 +214,8 @@ def blot(
     for secret in named:
         raw = secret.strip().encode("utf-8", "surrogateescape")
         spellings |= {secret, secret.strip(), quote(secret.strip(), safe="")}
-        spellings |= {
-            repr(secret)[1:-1],
-            secret.replace("/", "\\/"),
-            base64.b64encode(raw).decode(),
-        }
+        spellings |= {repr(secret)[1:-1], secret.replace("/", "\\/")}
+        spellings.add(base64.b64encode(raw).decode())
     for spelling in sorted(spellings, key=len, reverse=True):
         text = text.replace(spelling, "[key]")
     return text
@@ -245,26 +242,21 @@ class Retrying(Wrapper):
 
     def complete(self, request: Request) -> Response:
         """Return the whole reply."""
-        attempt = 0
-        self._hold()
-        while True:
-            try:
-                return self.inner.complete(request)
-            except LMUnavailable as e:
-                error = e
-            attempt += 1
-            self._wait(error, attempt, request)
+        return next(self._tried(request, lambda: iter([self.inner.complete(request)])))
 
     def stream(self, request: Request) -> Iterator[Event]:
         """Yield the reply's events; it is tried again only before the first one."""
+        return self._tried(request, lambda: self.inner.stream(request))
+
+    def _tried(self, request: Request, ask: Callable[[], Iterator[Any]]) -> Iterator[Any]:
         attempt = 0
         self._hold()
         while True:
             begun = False
             try:
-                for event in self.inner.stream(request):
+                for part in ask():
                     begun = True
-                    yield event
+                    yield part
                 return
             except LMUnavailable as e:
                 error = e

@@ -143,9 +143,7 @@ def _told(tools: Iterable[Any], choice: Any) -> str:
 
 
 def _function(tool: Any) -> dict[str, Json]:
-    told = {
-        "name": tool.name, "description": tool.description or "", "parameters": tool.parameters
-    }  # fmt: skip
+    told = {"name": tool.name, "description": tool.description or "", "parameters": tool.parameters}
     return {"type": "function", "function": told}
 
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from agentlab.base.documents import Json
 from agentlab.base.values import Document
 from agentlab.environments.base import Environment
-from agentlab.environments.scenario import Goal, Scenario
+from agentlab.environments.scenario import Goal, Scenario, tool_step as tool_step
 from agentlab.plans.parsing import parse_plan
 from agentlab.plans.task_plan import TaskPlan as TaskPlan, TaskStep
 from agentlab.state.decisions import ReflectionResult, ReplanDecision, Trigger
@@ -156,20 +156,6 @@ def checked_plan(reply: Json, request: PlanRequest, kit: Kit) -> TaskPlan:
         under_way=frozenset(s.step_id for s in request.under_way),
         check=kit.problems,
     )
-
-
-def tool_step(
-    step_id: str, tool: str, arguments: dict[str, Any], dependencies: tuple[str, ...] = ()
-) -> dict[str, Any]:
-    """Return the reply form of a step that calls a tool."""
-    return {
-        "stepId": step_id,
-        "name": step_id,
-        "actionType": "call_tool",
-        "targetResource": tool,
-        "parameters": arguments,
-        "dependencies": list(dependencies),
-    }
 
 
 class Decider(Protocol):

@@ -16,10 +16,7 @@ from agentlab.lm.serde import load_dspy
 from agentlab.minds.rules import REASONS
 from agentlab.minds.strategies.triggers import told
 from agentlab.plans.task_plan import StepStatus
-from agentlab.state.decisions import (
-    Trigger,
-    TriggerPoint,
-)
+from agentlab.state.decisions import Trigger, TriggerPoint
 from agentlab.state.events import REACT, ContextChangeEvent
 from agentlab.state.state import State
 
@@ -137,8 +134,7 @@ def situation(state: State) -> dict[str, str]:
         mind.append(f"It stopped because {REASONS.get(state.stopped_by, state.stopped_by)}.")
     if state.reflection is not None:
         mind.append(f"Assessment: {state.reflection.analysis}")
-    left = state.replans_left
-    mind.append(f"Replans left: {left}.")
+    mind.append(f"Replans left: {state.replans_left}.")
     return {
         "question": state.user_input,
         "intent": (plan.user_intent or plan.summary) if plan is not None else "",

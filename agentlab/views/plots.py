@@ -22,9 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-PALETTE = (
-    "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c510a", "#7f7f7f",
-)  # fmt: skip
+PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c510a", "#7f7f7f")
 """Okabe and Ito's colours, with a brown for their yellow, which is faint on white."""
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")

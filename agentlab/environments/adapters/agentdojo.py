@@ -157,12 +157,6 @@ class AgentDojo(Environment):
         return Verdict(not reasons, reasons)
 
 
-@cache
-def environment(suite: str) -> AgentDojo:
-    """Return the environment of one of AgentDojo's suites (see ``AgentDojo``)."""
-    return AgentDojo(suite)
-
-
 def load_suite(suite: str) -> Suite:
     """Return one of AgentDojo's suites as scenarios, gold plans as references.
 
@@ -180,22 +174,18 @@ def load_suite(suite: str) -> Suite:
     ConfigError
         The package ``agentdojo`` is not installed.
     """
-    world = environment(suite)
-    tasks = sorted(_suite(suite).user_tasks, key=lambda name: int(name.rsplit("_", 1)[1]))
-    return Suite(world.name, [_scenario(suite, task) for task in tasks])
+    name = AgentDojo(suite).name
+    tasks = sorted(_suite(suite).user_tasks, key=lambda task: int(task.rsplit("_", 1)[1]))
+    return Suite(name, [_scenario(suite, task) for task in tasks])
 
 
 def _scenario(suite: str, task: str) -> Scenario:
     described = _task(suite, task)
     steps: list[ReferenceStep] = []
     for number, call in enumerate(gold_calls(suite, task), 1):
-        before = tuple(step.step_id for step in steps[-1:])
-        steps.append(
-            ReferenceStep(
-                step_id=f"{call.tool}_{number}", tool=call.tool, arguments=call.arguments,
-                dependencies=before,
-            )
-        )  # fmt: skip
+        before = [step.step_id for step in steps[-1:]]
+        step_id = f"{call.tool}_{number}"
+        steps.append(ReferenceStep.calling(step_id, call.tool, call.arguments, before))
     return Scenario(
         id=f"agentdojo-{suite}-{task}",
         environment=f"agentdojo/{suite}",
@@ -324,7 +314,7 @@ def _gold_records(suite: str, task: str) -> tuple[str, ...]:
     world: Document = {"suite": suite, "task": task, "calls": {}}
     records = []
     for call in gold_calls(suite, task):
-        outcome = environment(suite).apply(world, call)
+        outcome = AgentDojo(suite).apply(world, call)
         world = outcome.world
         records.append(canonical([call.tool, call.arguments, outcome.result]))
     return tuple(records)

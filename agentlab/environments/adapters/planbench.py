@@ -121,7 +121,7 @@ def _steps(plan: str, on: dict[str, str], where: str) -> Iterator[ReferenceStep]
         tool = operator.replace("-", "_")
         step_id = f"{tool}_{number}"
         arguments = dict(zip(parameters, blocks, strict=True))
-        yield ReferenceStep(step_id=step_id, tool=tool, arguments=arguments, dependencies=before)
+        yield ReferenceStep.calling(step_id, tool, arguments, before)
         before = (step_id,)
 
 

@@ -19,18 +19,10 @@ QUICKSTART = {
 def generated() -> dict[str, Suite]:
     """Make every shipped suite anew with its generator; the files hold what this returns."""
     from agentlab.environments import chain
-    from agentlab.environments.generators import (
-        blocks as blocks_scenarios,
-        travel as travel_scenarios,
-        workshop as workshop_scenarios,
-    )
+    from agentlab.environments.generators import blocks, travel, workshop
 
-    suites = {
-        "chain": chain.suite(),
-        "travel": travel_scenarios.suite(),
-        "blocks": blocks_scenarios.suite(),
-        "workshop": workshop_scenarios.suite(),
-    }
+    made = [module.suite() for module in (chain, travel, blocks, workshop)]
+    suites = {suite.name: suite for suite in made}
     picked = [suites[name][i] for name, ids in QUICKSTART.items() for i in ids]
     return {**suites, "quickstart": Suite("quickstart", picked)}
 

@@ -62,15 +62,9 @@ TEMPLATES = {
     "moved": Template("regroup", moved=True),
     "moved_weld": Template("regroup", sealed=True, answer="seal", moved=True),
 }
-FAULTS = FaultPlan.model_validate(
-    {
-        "kinds": {
-            "error": 0.6, "timeout": 0.1, "timeout_after_commit": 0.1,
-            "wrong_result": 0.1, "latency_spike": 0.1,
-        },
-        "persistence": {"transient": 0.8, "permanent": 0.2},
-        "visibility": {"announced": 0.85, "silent": 0.15},
-    }
+FAULTS = FaultPlan.mixed(
+    permanent=0.2, silent=0.15, error=0.6, timeout=0.1, timeout_after_commit=0.1,
+    wrong_result=0.1, latency_spike=0.1,
 )  # fmt: skip
 
 
@@ -108,10 +102,11 @@ def generate(difficulty: str = "medium", seed: int = 0, template: str | None = N
     bottoms = [block for block, place in wanted.items() if place == TABLE]
     sealed = [b for b in bottoms if b in wanted.values()][:1] if kind.sealed else []
     tags = [f"tag-{value:04x}" for value in rng.sample(range(16**4), len(blocks))]
+    answer, told, request = _answer(wanted, sealed, kind)
     return Scenario(
         id=f"blocks-{difficulty}-{seed:03d}",
         environment="blocks",
-        task=_task(wanted, sealed, kind),
+        task=_task(wanted, sealed, kind) + request,
         world={
             "on": {**on, **moved},
             "tags": dict(zip(blocks, tags, strict=True)),
@@ -119,8 +114,8 @@ def generate(difficulty: str = "medium", seed: int = 0, template: str | None = N
             "seen": {},
         },
         hidden={"on": {block: on[block] for block in moved}} if moved else {},
-        goal=_goal(wanted, sealed, kind),
-        reference=_reference(calls, wanted, sealed, kind),
+        goal=Goal(conditions={"on": wanted, "seals": sealed}, answer=answer),
+        reference=_reference(calls, sealed, told),
         difficulty=difficulty,
         cluster=f"blocks-{name}-{difficulty}",
         faults=FAULTS,
@@ -186,40 +181,36 @@ def arm_calls(on: Places, moves: Iterable[Move]) -> list[tuple[str, dict[str, st
 
 
 def _reference(
-    calls: Sequence[tuple[str, dict[str, str]]],
-    wanted: Places,
-    sealed: Sequence[str],
-    kind: Template,
+    calls: Sequence[tuple[str, dict[str, str]]], sealed: Sequence[str], answer: str | None
 ) -> ReferencePlan:
     named = [*calls, *(("weld", {"bottom": block}) for block in sealed)]
     steps = [ReferenceStep(step_id="look", tool="look")]
     for tool, arguments in named:
         subject = next(iter(arguments.values()))
-        tags = {key: f"${{{_tag_path(block)}}}" for key, block in arguments.items()}
+        tags = {key: f"${{look.{_tag_path(block)}}}" for key, block in arguments.items()}
         before = (steps[-1].step_id,)
-        step_id = f"{tool}_{subject}"
-        steps.append(ReferenceStep(step_id=step_id, tool=tool, arguments=tags, dependencies=before))
-    answer = {
-        "tag": f"${{{_tag_path(next(iter(wanted)))}}}",
-        "seal": "".join(f"${{weld_{block}.seals.{block}}}" for block in sealed),
-    }
-    return ReferencePlan(steps=tuple(steps), answer=answer.get(kind.answer))
+        steps.append(ReferenceStep.calling(f"{tool}_{subject}", tool, tags, before))
+    return ReferencePlan(steps=tuple(steps), answer=answer)
 
 
 def _tag_path(block: str) -> str:
-    return f"look.blocks[?name=='{block}'].tag | [0]"
+    return f"blocks[?name=='{block}'].tag | [0]"
 
 
-def _goal(wanted: Places, sealed: Sequence[str], kind: Template) -> Goal:
-    answer = None
+def _answer(
+    wanted: Places, sealed: Sequence[str], kind: Template
+) -> tuple[AnswerGoal | None, str | None, str]:
+    """Return what is asked for, how the plan answers it, and the words of the request."""
     if kind.answer == "tag":
         block = next(iter(wanted))
-        path = _tag_path(block).removeprefix("look.")
-        answer = AnswerGoal(world=f"tags.{block}", tools=READS, result=path)
-    elif kind.answer == "seal":
+        path = _tag_path(block)
+        goal = AnswerGoal(world=f"tags.{block}", tools=READS, result=path)
+        return goal, f"${{look.{path}}}", f" Report the tag of {block}."
+    if kind.answer == "seal":
         path = f"seals.{sealed[0]}"
-        answer = AnswerGoal(world=path, tools=SEALING, result=path)
-    return Goal(conditions={"on": wanted, "seals": list(sealed)}, answer=answer)
+        goal = AnswerGoal(world=path, tools=SEALING, result=path)
+        return goal, f"${{weld_{sealed[0]}.{path}}}", " Report the number of the seal."
+    return None, None, ""
 
 
 def _task(wanted: Places, sealed: Sequence[str], kind: Template) -> str:
@@ -232,7 +223,4 @@ def _task(wanted: Places, sealed: Sequence[str], kind: Template) -> str:
         text = f"Build these towers, each from the bottom up: {'; '.join(towers)}."
     if sealed:
         text += f" Then seal the tower on {sealed[0]}, and no other, for good."
-    if kind.answer:
-        asked = f"tag of {next(iter(wanted))}" if kind.answer == "tag" else "number of the seal"
-        text += f" Report the {asked}."
     return text

@@ -60,15 +60,9 @@ CITIES = (
     "Paris", "Prague", "Rome", "Turin", "Vienna", "Zurich",
 )  # fmt: skip
 
-FAULTS = FaultPlan.model_validate(
-    {
-        "kinds": {
-            "error": 0.5, "timeout": 0.1, "timeout_after_commit": 0.05, "rate_limit": 0.1,
-            "wrong_result": 0.1, "empty_result": 0.05, "world_change": 0.1,
-        },
-        "persistence": {"transient": 0.75, "permanent": 0.25},
-        "visibility": {"announced": 0.8, "silent": 0.2},
-    }
+FAULTS = FaultPlan.mixed(
+    permanent=0.25, silent=0.2, error=0.5, timeout=0.1, timeout_after_commit=0.05, rate_limit=0.1,
+    wrong_result=0.1, empty_result=0.05, world_change=0.1,
 )  # fmt: skip
 """What may go wrong on a trip; the rate is the study's."""
 
@@ -165,13 +159,9 @@ def _supply_leg(offers: dict[str, Document], leg: Document, rng: Random) -> _Sup
     for day in range(leg["earliest"], leg["latest"] + 1):
         price = base + rng.randint(2, 6) * (leg["latest"] - day)
         for more in (0, rng.randint(5, 9), rng.randint(18, 40)):
-            flights.append(
-                (price + more, _ride(offers["flights"], "F", route, day, price + more, rng))
-            )
+            flights.append(_ride(offers["flights"], "F", route, day, price + more, rng))
         for more in (rng.randint(10, 14), rng.randint(15, 30)):
-            trains.append(
-                (price + more, _ride(offers["trains"], "T", route, day, price + more, rng))
-            )
+            trains.append(_ride(offers["trains"], "T", route, day, price + more, rng))
     for day in (leg["earliest"] - 1, leg["latest"] + 1):
         _ride(offers["flights"], "F", route, day, base - rng.randint(5, 30), rng)
     return _Supply(leg, tuple(sorted(flights)), train=min(trains)[0])
@@ -199,9 +189,9 @@ def _distract(offers: dict[str, Document], leg: Document, city: str, rng: Random
 
 def _ride(
     market: Document, letter: str, route: tuple[str, str], day: int, price: int, rng: Random
-) -> str:
+) -> tuple[int, str]:
     facts = {"origin": route[0], "destination": route[1], "day": day, "price": price}
-    return _add(market, letter, {**facts, "seats": rng.randint(2, 9)}, rng)
+    return price, _add(market, letter, {**facts, "seats": rng.randint(2, 9)}, rng)
 
 
 def _hotel(market: Document, city: str, stars: int, price: int, rng: Random) -> str:
@@ -271,14 +261,9 @@ def _steps(
         look = f"{one}s_{place.lower()}"
         chosen[f"{one}_id"] = f"${{{look}.{one}s[?id=='{offer_id}'].id | [0]}}"
         waits = last_waits and len(pays) == len(supplies) - 1
-        pay = ReferenceStep(
-            step_id=f"{one}_{place.lower()}",
-            tool=f"book_{one}",
-            arguments=chosen,
-            dependencies=tuple(step.step_id for step in pays) if waits else (),
-        )
-        looks.append(ReferenceStep(step_id=look, tool=f"search_{one}s", arguments=arguments))
-        pays.append(pay)
+        after = [step.step_id for step in pays] if waits else []
+        looks.append(ReferenceStep.calling(look, f"search_{one}s", arguments))
+        pays.append(ReferenceStep.calling(f"{one}_{place.lower()}", f"book_{one}", chosen, after))
     return looks, pays
 
 

@@ -69,15 +69,9 @@ TEMPLATES = {
     },
 }
 MATERIALS = ("ash", "beech", "brass", "oak", "steel")
-FAULTS = FaultPlan.model_validate(
-    {
-        "kinds": {
-            "error": 0.5, "timeout": 0.1, "timeout_after_commit": 0.05,
-            "latency_spike": 0.2, "wrong_result": 0.05, "world_change": 0.1,
-        },
-        "persistence": {"transient": 0.8, "permanent": 0.2},
-        "visibility": {"announced": 0.85, "silent": 0.15},
-    }
+FAULTS = FaultPlan.mixed(
+    permanent=0.2, silent=0.15, error=0.5, timeout=0.1, timeout_after_commit=0.05,
+    latency_spike=0.2, wrong_result=0.05, world_change=0.1,
 )  # fmt: skip
 
 
@@ -145,7 +139,7 @@ def generate(difficulty: str = "medium", seed: int = 0) -> Scenario:
         world=world,
         hidden=hidden,
         goal=Goal(conditions={"orders": list(orders)}, answer=answer),
-        reference=_reference(orders, parts, blanks, hidden, asked),
+        reference=_reference(orders, parts, hidden, asked),
         difficulty=difficulty,
         cluster=f"{name}-{'-'.join(sorted(kinds))}",
         faults=FAULTS,
@@ -175,20 +169,18 @@ def _blanks(parts: dict[str, Document], rng: Random) -> dict[str, Document]:
 
 
 def _reference(
-    orders: dict[str, str], parts: dict[str, Document], blanks: dict[str, Document],
-    hidden: Document, asked: str,
-) -> ReferencePlan:  # fmt: skip
+    orders: dict[str, str], parts: dict[str, Document], hidden: Document, asked: str
+) -> ReferencePlan:
     """Return the plan that takes the quickest way that works for each thing."""
     broken = set(hidden.get("machines", ()))
-    gone = set(hidden.get("blanks", ()))
     steps = [
-        ReferenceStep(step_id=f"shelf_{m}", tool="check_shelf", arguments={"material": m})
+        ReferenceStep.calling(f"shelf_{m}", "check_shelf", {"material": m})
         for m in sorted({p["material"] for p in parts.values()})
     ]
     taken: Counter[str] = Counter()
     for order in orders:
         card = f"card_{order}"
-        steps.append(ReferenceStep(step_id=card, tool="read_card", arguments={"order": order}))
+        steps.append(ReferenceStep.calling(card, "read_card", {"order": order}))
         last: list[str] = []
         for part in [p for p in parts.values() if p["order"] == order]:
             before: tuple[str, ...] = ()
@@ -199,31 +191,17 @@ def _reference(
                     place = taken[material]
                     taken[material] += 1
                     arguments["blank"] = f"${{shelf_{material}.blanks[{place}].id}}"
-                step_id = f"{operation}_{part['name']}_{order}"
-                steps.append(
-                    ReferenceStep(
-                        step_id=step_id, tool=_quickest(WAYS[operation], broken),
-                        arguments=arguments, dependencies=before,
-                    )
-                )  # fmt: skip
-                before = (step_id,)
+                name = f"{operation}_{part['name']}_{order}"
+                tool = _quickest(WAYS[operation], broken)
+                steps.append(ReferenceStep.calling(name, tool, arguments, before))
+                before = (name,)
             last += before
         for stage in STAGES:
-            step_id = f"{stage}_{order}"
-            steps.append(
-                ReferenceStep(
-                    step_id=step_id, tool=_quickest(FINISHING[stage], broken),
-                    arguments={"order": order}, dependencies=tuple(last),
-                )
-            )  # fmt: skip
-            last = [step_id]
-    assert all(n <= _left(blanks, gone, m) for m, n in taken.items())
+            name, tool = f"{stage}_{order}", _quickest(FINISHING[stage], broken)
+            steps.append(ReferenceStep.calling(name, tool, {"order": order}, last))
+            last = [name]
     answer = f"${{inspected_{asked}.certificate}}" if asked else None
     return ReferencePlan(steps=tuple(steps), answer=answer)
-
-
-def _left(blanks: dict[str, Document], gone: set[str], material: str) -> int:
-    return sum(b["material"] == material for i, b in blanks.items() if i not in gone)
 
 
 def _quickest(ways: Iterable[Way], broken: set[str]) -> str:

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import heapq
 import json
+from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Mapping
 from itertools import count
 from typing import Any
@@ -34,7 +35,7 @@ from agentlab.errors import PlanError
 from agentlab.minds.base import Kit, PlanRequest, checked_plan, tool_step
 from agentlab.minds.planners.ordering import deordered, direct
 from agentlab.plans.parsing import fresh_id
-from agentlab.plans.references import Reference
+from agentlab.plans.references import STEP_ID, Reference
 from agentlab.plans.task_plan import TaskPlan
 from agentlab.state.records import Failure
 
@@ -188,22 +189,18 @@ def _filters(failures: Collection[Failure], patience: int) -> list[Callable[[Cal
     """Return what may be called: first without all that failed, then without what is permanent."""
     if not failures:
         return [lambda call: True]
-    filters = []
-    for enough in (patience, None):
-        tools: dict[str, int] = {}
-        calls = set()
-        for f in failures:
-            if f.code in INFRASTRUCTURE:
-                tools[f.tool] = tools.get(f.tool, 0) + (10**6 if f.permanent else f.count)
-            elif not f.explained and (f.permanent or enough is not None):
-                calls.add((f.tool, f.arguments))
-        limit = 10**6 if enough is None else enough
-        banned = {t for t, n in tools.items() if n >= limit}
-        filters.append(_filter(banned, calls))
-    return filters
+    times: Counter[str] = Counter()
+    for f in failures:
+        times[f.tool] += f.count if f.code in INFRASTRUCTURE else 0
+    banned = {tool for tool, n in times.items() if n >= patience}
+    broken = {f.tool for f in failures if f.code in INFRASTRUCTURE and f.permanent}
+    own = [f for f in failures if f.code not in INFRASTRUCTURE and not f.explained]
+    return [_filter(banned | broken, own), _filter(broken, [f for f in own if f.permanent])]
 
 
-def _filter(banned: set[str], calls: set[tuple[str, str]]) -> Callable[[Call], bool]:
+def _filter(banned: set[str], failures: Collection[Failure]) -> Callable[[Call], bool]:
+    calls = {(f.tool, f.arguments) for f in failures}
+
     def allowed(call: Call) -> bool:
         if call.tool in banned:
             return False
@@ -284,8 +281,6 @@ def locate(document: Json, value: Json) -> str | None:
 
 
 def _key(key: str) -> str:
-    from agentlab.plans.references import STEP_ID
-
     return key if STEP_ID.fullmatch(key) and "-" not in key else json.dumps(key)
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from inspect import signature
+
 from agentlab.minds.strategies import scopes, triggers
 from agentlab.minds.strategies.base import Budget, Strategy
 from agentlab.state.decisions import ReplanAction
@@ -10,9 +13,12 @@ from agentlab.state.events import Severity
 CONTINUE, ABORT = ReplanAction.CONTINUE, ReplanAction.ABORT
 
 
-def _named(name: str, *arguments: object, **named: object) -> str:
-    shown = [repr(a) for a in arguments] + [f"{k}={v!r}" for k, v in named.items()]
-    return f"{name}({', '.join(shown)})" if shown else name
+def _named(preset: Callable[..., Strategy], *always: object, **given: object) -> str:
+    """Return a strategy's name with the arguments that are not what they are by default."""
+    usual = signature(preset).parameters
+    shown = [f"{k}={v!r}" for k, v in given.items() if v != usual[k].default]
+    shown = [*map(repr, always), *shown]
+    return f"{preset.__name__}({', '.join(shown)})" if shown else preset.__name__
 
 
 def never() -> Strategy:
@@ -22,72 +28,50 @@ def never() -> Strategy:
 
 def retry(k: int = 2, wait: float = 0.0, *, repeat_irreversible: bool = False) -> Strategy:
     """Try a failed step again, up to k times; then give up (see ``scopes.step``)."""
-    extra: dict[str, object] = {"wait": wait} if wait else {}
-    extra |= {"repeat_irreversible": True} if repeat_irreversible else {}
-    return Strategy(
-        _named("retry", k, **extra), triggers.after_failure,
-        scopes.step(k, wait, repeat_irreversible), Budget(replans=0), ABORT,
-    )  # fmt: skip
+    name = _named(retry, k, wait=wait, repeat_irreversible=repeat_irreversible)
+    scope = scopes.step(k, wait, repeat_irreversible)
+    return Strategy(name, triggers.after_failure, scope, Budget(replans=0), ABORT)
 
 
 def retry_then_replan(
     k: int = 2, replans: int = 3, wait: float = 0.0, *, repeat_irreversible: bool = False
 ) -> Strategy:
     """Try a failed step again, up to k times (see ``scopes.step``); then plan the rest anew."""
-    extra: dict[str, object] = {"replans": replans} if replans != 3 else {}
-    extra |= {"wait": wait} if wait else {}
-    extra |= {"repeat_irreversible": True} if repeat_irreversible else {}
-    return Strategy(
-        _named("retry_then_replan", k, **extra), triggers.after_failure,
-        scopes.first(scopes.step(k, wait, repeat_irreversible), scopes.rest),
-        Budget(replans=replans), ABORT,
-    )  # fmt: skip
+    named = {"replans": replans, "wait": wait, "repeat_irreversible": repeat_irreversible}
+    name = _named(retry_then_replan, k, **named)
+    scope = scopes.first(scopes.step(k, wait, repeat_irreversible), scopes.rest)
+    return Strategy(name, triggers.after_failure, scope, Budget(replans=replans), ABORT)
 
 
 def on_error(replans: int = 3) -> Strategy:
     """Plan the rest anew when a step fails."""
-    extra = {"replans": replans} if replans != 3 else {}
-    return Strategy(
-        _named("on_error", **extra), triggers.after_failure, scopes.rest, Budget(replans=replans),
-        ABORT,
-    )  # fmt: skip
+    name = _named(on_error, replans=replans)
+    return Strategy(name, triggers.after_failure, scopes.rest, Budget(replans=replans), ABORT)
 
 
 def ask_on_error(replans: int = 3) -> Strategy:
     """Ask the language model what to do when a step fails."""
-    extra = {"replans": replans} if replans != 3 else {}
-    return Strategy(
-        _named("ask_on_error", **extra), triggers.after_failure, scopes.ask,
-        Budget(replans=replans), ABORT, needs_model=True,
-    )  # fmt: skip
+    name, budget = _named(ask_on_error, replans=replans), Budget(replans=replans)
+    return Strategy(name, triggers.after_failure, scopes.ask, budget, ABORT, needs_model=True)
 
 
 def every_step(replans: int = 50) -> Strategy:
     """Plan the rest anew after every step, failed or not (Plan-and-Act, arXiv 2503.09572)."""
-    extra = {"replans": replans} if replans != 50 else {}
-    return Strategy(
-        _named("every_step", **extra), triggers.every(1), scopes.rest, Budget(replans=replans),
-        CONTINUE,
-    )  # fmt: skip
+    name = _named(every_step, replans=replans)
+    return Strategy(name, triggers.every(1), scopes.rest, Budget(replans=replans), CONTINUE)
 
 
 def every(n: int = 3, replans: int = 50) -> Strategy:
     """Plan the rest anew after every n-th execution of a step."""
-    extra = {"replans": replans} if replans != 50 else {}
-    return Strategy(
-        _named("every", n, **extra), triggers.every(n), scopes.rest, Budget(replans=replans),
-        CONTINUE,
-    )  # fmt: skip
+    name = _named(every, n, replans=replans)
+    return Strategy(name, triggers.every(n), scopes.rest, Budget(replans=replans), CONTINUE)
 
 
 def reflect_on_total_failure(replans: int = 3, executions: int = 20) -> Strategy:
     """Ask the reflector when a whole plan failed: the rule of the autonomous workflow."""
-    extra: dict[str, object] = {"replans": replans} if replans != 3 else {}
-    extra |= {"executions": executions} if executions != 20 else {}
-    return Strategy(
-        _named("reflect_on_total_failure", **extra), triggers.total_failure, scopes.reflect,
-        Budget(replans=replans, executions=executions), ABORT,
-    )  # fmt: skip
+    name = _named(reflect_on_total_failure, replans=replans, executions=executions)
+    budget = Budget(replans=replans, executions=executions)
+    return Strategy(name, triggers.total_failure, scopes.reflect, budget, ABORT)
 
 
 def event_driven(
@@ -113,21 +97,18 @@ def event_driven(
         raise ValueError(f"expected a batch of at least 1 event, got {batch!r}")
     if decider not in ("rules", "lm"):
         raise ValueError(f"expected decider 'rules' or 'lm', got {decider!r}")
-    given = {"threshold": str(threshold), "batch": batch, "milestones": milestones}
-    given |= {"decider": decider, "replans": replans}
-    usual = ("WARNING", 3, True, "rules", 3)
-    extra = {k: v for (k, v), u in zip(given.items(), usual, strict=True) if v != u}
+    name = _named(
+        event_driven, threshold=str(threshold), batch=batch, milestones=milestones,
+        decider=decider, replans=replans,
+    )  # fmt: skip
     return Strategy(
-        _named("event_driven", **extra),
-        triggers.changes(Severity(threshold), batch, milestones), scopes.supervise(decider == "lm"),
-        Budget(replans=replans), ABORT, needs_model=decider == "lm", watches=True,
+        name, triggers.changes(Severity(threshold), batch, milestones),
+        scopes.supervise(decider == "lm"), Budget(replans=replans), ABORT,
+        needs_model=decider == "lm", watches=True,
     )  # fmt: skip
 
 
 def oracle(replans: int = 50) -> Strategy:
     """Repair at every delivered fault, seen or silent, with knowledge of it (privileged)."""
-    extra = {"replans": replans} if replans != 50 else {}
-    return Strategy(
-        _named("oracle", **extra), triggers.delivered_fault, scopes.informed,
-        Budget(replans=replans), ABORT,
-    )  # fmt: skip
+    name = _named(oracle, replans=replans)
+    return Strategy(name, triggers.delivered_fault, scopes.informed, Budget(replans=replans), ABORT)

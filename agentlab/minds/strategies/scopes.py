@@ -5,7 +5,7 @@ from __future__ import annotations
 from agentlab.environments.fault_plan import Persistence
 from agentlab.minds.base import Kit
 from agentlab.minds.strategies.base import Scope
-from agentlab.minds.strategies.triggers import told
+from agentlab.minds.strategies.triggers import planned, told
 from agentlab.plans.task_plan import StepStatus
 from agentlab.state.decisions import ReplanAction, ReplanDecision, Trigger, TriggerPoint
 from agentlab.state.events import Severity
@@ -63,9 +63,8 @@ def _permanent(state: State, step_id: str | None) -> bool:
 
 def _may_stand(state: State, kit: Kit, step_id: str | None) -> bool:
     """Say whether an irreversible call may have taken effect although its step failed."""
-    plan = state.task_plan
-    found = next((s for s in plan.steps if s.step_id == step_id), None) if plan else None
-    tool = None if found is None else kit.tools.get(found.target_resource)
+    step = planned(state, step_id)
+    tool = None if step is None else kit.tools.get(step.target_resource)
     irreversible = tool is not None and tool.effect is Effect.IRREVERSIBLE
     return irreversible and state.outcome_unknown(step_id)
 
@@ -189,14 +188,8 @@ def informed(trigger: Trigger, state: State, kit: Kit) -> ReplanDecision | None:
         correction = dict(struck.truth)
         fault = struck.fault  # an outage may last: trying again at once could go on without end
         passing = fault.persistence is Persistence.TRANSIENT and fault.source != "outage"
-        plan = state.task_plan
-        step_id = trigger.step_id
-        failed = (
-            plan is not None
-            and step_id is not None
-            and step_id in plan
-            and plan.step(step_id).status is StepStatus.FAILED
-        )
+        step = planned(state, trigger.step_id)
+        failed = step is not None and step.status is StepStatus.FAILED
         if passing and failed and not struck.committed:
             return ReplanDecision(
                 action=ReplanAction.RETRY, step_id=trigger.step_id, reasoning=trigger.reason

@@ -13,7 +13,8 @@ from agentlab.state.state import State
 BROKEN = frozenset({StepStatus.FAILED, StepStatus.INTERRUPTED})
 
 
-def _step(state: State, step_id: str | None) -> TaskStep | None:
+def planned(state: State, step_id: str | None) -> TaskStep | None:
+    """Return the step of that id, where the plan has it."""
     plan = state.task_plan
     place = None if step_id is None or plan is None else plan.listed.shape.place.get(step_id)
     return None if plan is None or place is None else plan.steps[place]
@@ -26,7 +27,7 @@ def never(point: TriggerPoint, state: State, step_id: str | None) -> str | None:
 
 def after_failure(point: TriggerPoint, state: State, step_id: str | None) -> str | None:
     """Ask when a step that may not be skipped failed or was interrupted."""
-    step = _step(state, step_id)
+    step = planned(state, step_id)
     if point is not TriggerPoint.AFTER_STEP or step is None or step.skippable:
         return None
     return f"step {step_id} {step.status}: {step.error}" if step.status in BROKEN else None

@@ -22,36 +22,15 @@ from typer.core import TyperGroup
 
 from agentlab.errors import AgentLabError, StudyError
 from agentlab.version import __version__
+from agentlab.views.cli import options
 from agentlab.views.cli.run_command import resume, run
+from agentlab.views.text import counted, visible
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from agentlab.study.definition import Definition
     from agentlab.study.study import Study
-from agentlab.views.cli.options import (
-    AllowMixed,
-    FaultRate,
-    Faults,
-    Limit,
-    Lm,
-    NoControls,
-    Out,
-    Planner,
-    Processes,
-    Record,
-    Reflector,
-    Report,
-    Responder,
-    RetryCrashed,
-    Review,
-    Seeds,
-    Strategy,
-    Suite,
-    Threads,
-    Workers,
-    Workflow,
-)
 
 USAGE_ERROR: Any = typer.BadParameter.__bases__[0]
 """The root of what is wrong with the words of a command."""
@@ -110,8 +89,6 @@ def main() -> None:
 
 
 def _say(text: str) -> None:
-    from agentlab.views.cli.terminal import visible
-
     sys.stderr.write(visible(text) + "\n")
 
 
@@ -133,27 +110,27 @@ app.command("resume")(resume)
 
 @app.command("eval")
 def evaluate(
-    suite: Suite,
-    planner: Planner = None,
-    strategy: Strategy = None,
-    workflow: Workflow = None,
-    fault_rate: FaultRate = None,
-    seeds: Seeds = None,
-    faults: Faults = None,
-    workers: Workers = None,
-    lm: Lm = None,
-    reflector: Reflector = None,
-    responder: Responder = None,
-    review: Review = None,
-    record: Record = None,
-    processes: Processes = None,
-    threads: Threads = None,
-    out: Out = None,
-    limit: Limit = None,
-    allow_mixed: AllowMixed = False,
-    retry_crashed: RetryCrashed = False,
-    no_controls: NoControls = False,
-    report: Report = False,
+    suite: options.Suite,
+    planner: options.Planner = None,
+    strategy: options.Strategy = None,
+    workflow: options.Workflow = None,
+    fault_rate: options.FaultRate = None,
+    seeds: options.Seeds = None,
+    faults: options.Faults = None,
+    workers: options.Workers = None,
+    lm: options.Lm = None,
+    reflector: options.Reflector = None,
+    responder: options.Responder = None,
+    review: options.Review = None,
+    record: options.Record = None,
+    processes: options.Processes = None,
+    threads: options.Threads = None,
+    out: options.Out = None,
+    limit: options.Limit = None,
+    allow_mixed: options.AllowMixed = False,
+    retry_crashed: options.RetryCrashed = False,
+    no_controls: options.NoControls = False,
+    report: options.Report = False,
 ) -> None:
     """Compare planners and replan strategies on a suite.
 
@@ -161,7 +138,6 @@ def evaluate(
     --strategy 'retry(2)' --fault-rate 0,0.1 --seeds 10
     """
     from agentlab.study.definition import parse_names, parse_rates, parse_workers
-    from agentlab.views.cli.terminal import counted, visible
 
     definition = _definition(suite, lm or ()).replace(
         **_several(planner=planner, strategy=strategy, lm=lm, reflector=reflector,
@@ -240,14 +216,7 @@ def _interrupts_here(processes: int | None) -> Iterator[None]:
 
 
 def _show_results(study: Study, with_report: bool) -> None:
-    from agentlab.views.cli.terminal import (
-        console,
-        emit,
-        leaderboard_table,
-        paragraph,
-        rates_table,
-        visible,
-    )
+    from agentlab.views.cli.terminal import console, emit, leaderboard_table, paragraph, rates_table
     from agentlab.views.page.report import cautions, write_report
 
     runs, board = study.runs, study.leaderboard()
@@ -349,7 +318,6 @@ def replay(
     """
     from agentlab.runs import kept
     from agentlab.study.study import Study
-    from agentlab.views.cli.terminal import visible
 
     found = kept.replay(folder, run) if kept.holds_runs(folder) else Study.open(folder).replay(run)
     typer.echo(visible(f"{'identical' if found.identical else 'different'}: {found}"))
@@ -370,7 +338,6 @@ def suites() -> None:
 def doctor() -> None:
     """Check this installation; exit code 1 when something is broken."""
     from agentlab.views.cli.doctor import checks
-    from agentlab.views.cli.terminal import visible
 
     broken = False
     for name, state, what in checks():

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from agentlab.environments import suites
 from agentlab.version import __version__
+from agentlab.views.text import line
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -34,7 +35,7 @@ Check = tuple[str, str, str]
 def checks() -> Iterator[Check]:
     """Yield what was checked, one after the other."""
     yield "agentlab", "ok", f"{__version__} in {Path(__file__).parents[2]}"
-    yield "python", *_python()
+    yield "python", "ok", sys.version.split()[0]
     for name in PACKAGES:
         yield name, *_package(name)
     for extra, module in EXTRAS.items():
@@ -45,11 +46,6 @@ def checks() -> Iterator[Check]:
     yield "a run", *_self_test()
 
 
-def _python() -> tuple[str, str]:
-    state = "ok" if sys.version_info >= (3, 11) else "broken"
-    return state, sys.version.split()[0] + ("" if state == "ok" else " (3.11 or newer is needed)")
-
-
 def _package(name: str) -> tuple[str, str]:
     try:
         return "ok", version(name)
@@ -58,11 +54,7 @@ def _package(name: str) -> tuple[str, str]:
 
 
 def _extra(extra: str, module: str) -> tuple[str, str]:
-    try:
-        there = find_spec(module) is not None
-    except ModuleNotFoundError:  # the parent of a dotted name
-        there = False
-    if there:
+    if find_spec(module) is not None:
         return "ok", "optional, installed"
     return "missing", f"optional: pip install 'agentlab-sandbox[{extra}]'"
 
@@ -109,9 +101,9 @@ def _self_test() -> tuple[str, str]:
 
 def suites_table() -> Table:
     """Return the suites with their size, environments and difficulties."""
-    from agentlab.views.cli.terminal import line, table
+    from agentlab.views.cli.terminal import table
 
-    made = table("suite", ("scenarios", "right"), "environment", "difficulty")
+    made = table("suite", ">scenarios", "environment", "difficulty")
     for name in suites.suite_names():
         suite = suites.load_suite(name)
         worlds = ", ".join(dict.fromkeys(s.environment for s in suite))

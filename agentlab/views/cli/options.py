@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
-
-if TYPE_CHECKING:
-    pass
-
-
-# ---- eval ----------------------------------------------------------------------------------
-
 
 Suite = Annotated[str, typer.Argument(help="A suite, a .jsonl file, or a study as .yaml.")]
 Planner = Annotated[list[str] | None, typer.Option(help="A planner, e.g. search; give several.")]

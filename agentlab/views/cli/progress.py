@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any, TextIO
 
 from agentlab.base.documents import shortened
 from agentlab.plans.task_plan import TaskPlan
+from agentlab.views.text import line, plain, visible
 
 if TYPE_CHECKING:
     from agentlab.state.state import State
@@ -57,8 +57,6 @@ class Progress:
         """Write a piece of the response."""
         if self._failed:
             return
-        from agentlab.views.cli.terminal import visible
-
         self._written += text
         self._out.write(visible(text))
         self._out.flush()
@@ -86,18 +84,13 @@ class Progress:
 
     def show(self, text: str, end: str = "\n") -> None:
         """Show text as it is, blanks and lines too."""
-        from agentlab.views.cli.terminal import visible
-
         self._aside.write(visible(text) + end)
         self._aside.flush()
 
     def _say(self, text: str, indent: int = 0) -> None:
-        from agentlab.views.cli.terminal import line
-
         self._aside.write(" " * indent + line(text) + "\n")
         self._aside.flush()
 
 
 def _text(value: Any) -> str:
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return shortened(text, LENGTH)
+    return shortened(plain(value), LENGTH)

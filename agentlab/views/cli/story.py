@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,8 +15,9 @@ from agentlab.runs.run import Run
 from agentlab.study.cells import Cell
 from agentlab.trace.span import Span
 from agentlab.trace.store import Store
-from agentlab.views.cli.terminal import line, table, visible
+from agentlab.views.cli.terminal import table
 from agentlab.views.people import arguments_text, title, told
+from agentlab.views.text import json_text, line, visible
 
 # ---- a run, step by step -------------------------------------------------------------------
 
@@ -60,7 +60,7 @@ def _visits(spans: Sequence[Span], length: int) -> list[RenderableType]:
 
 def kept_table(folder: str | Path) -> Table:
     """Return a listing of kept runs: id, agent, task, how far each got."""
-    made = table("run", "workflow", "agent", "task", ("visits", "right"), "ended")
+    made = table("run", "workflow", "agent", "task", ">visits", "ended")
     with Store(folder, read_only=True) as store:
         for name in store.run_ids():
             found = store.load_run(name)
@@ -99,18 +99,17 @@ def _heading(cell: Cell, row: dict[str, Any]) -> RenderableType:
     facts.add_row("scenario", line(where))
     facts.add_row("faults", f"rate {cell.fault_rate:g}, seed {cell.seed}")
     facts.add_row("task", line(scenario.task))
-    facts.add_row("goal", line(_json(scenario.goal.model_dump(mode="json", exclude_defaults=True))))
+    goal = scenario.goal.model_dump(mode="json", exclude_defaults=True)
+    facts.add_row("goal", line(json_text(goal)))
     return facts
 
 
 def _step(span: Span, length: int) -> list[RenderableType]:
     mark, style = ("✗", "red") if span.error else ("✓", "green")
     times = f"{span.sim_start:g} → {span.sim_end:g} s"
-    head = Text.assemble(
-        (f"  {mark} ", style), (line(span.step_id), "bold"), f"  attempt {span.attempt}  ",
-        (times, "dim"),
-    )  # fmt: skip
-    return [head]
+    name = (line(span.step_id), "bold")
+    tried = f"  attempt {span.attempt}  "
+    return [Text.assemble((f"  {mark} ", style), name, tried, (times, "dim"))]
 
 
 def _tool(span: Span, length: int) -> list[RenderableType]:
@@ -119,7 +118,7 @@ def _tool(span: Span, length: int) -> list[RenderableType]:
     if span.error:
         parts.append(_indented(line(span.error, length), 6, "red"))
     else:
-        parts.append(_indented(f"→ {line(_json(span.output), length)}", 6, "dim"))
+        parts.append(_indented(f"→ {line(json_text(span.output), length)}", 6, "dim"))
     return parts
 
 
@@ -165,7 +164,7 @@ def _ending(row: dict[str, Any], spans: Sequence[Span], length: int) -> Iterable
         yield Text("final response", style="bold")
         yield _indented(visible(output["final_response"]), 2)
     if output.get("answer") is not None:
-        yield Text(f"answer  {line(_json(output['answer']), length)}")
+        yield Text(f"answer  {line(json_text(output['answer']), length)}")
     if row["status"] == "crashed":
         yield Text("crashed (counted as a failure)", style="bold red")
         yield _indented(visible(row.get("traceback") or row["error"]), 2)
@@ -189,9 +188,5 @@ def _indented(text: str, by: int, style: str = "") -> RenderableType:
 
 def _arguments(arguments: Any) -> str:
     if not isinstance(arguments, dict):
-        return _json(arguments)
-    return ", ".join(f"{k}={_json(v)}" for k, v in arguments.items())
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, default=str)
+        return json_text(arguments)
+    return ", ".join(f"{k}={json_text(v)}" for k, v in arguments.items())

@@ -10,14 +10,15 @@ import math
 import os
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.console import Console, RenderableType
 from rich.constrain import Constrain
 from rich.table import Table
 from rich.text import Text
 
-from agentlab.base.documents import percent, shortened
+from agentlab.base.documents import percent
+from agentlab.views.text import line
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -60,40 +61,9 @@ def paragraph(text: str, style: str = "") -> RenderableType:
     return Constrain(Text(line(text), style=style), MEASURE)
 
 
-def visible(text: Any) -> str:
-    r"""Return text with its control characters spelt out; line breaks and tabs stay.
-
-    Examples
-    --------
-    >>> visible("a\x1b[2Jb")
-    'a\\x1b[2Jb'
-    """
-    return "".join(
-        c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode()
-        for c in str(text)
-    )
-
-
-def line(text: Any, length: int = 0) -> str:
-    """Return text on one line, cut after ``length`` characters (0: not cut)."""
-    joined = " ".join(visible(text).split())
-    return shortened(joined, length or len(joined))
-
-
 def number(value: float) -> str:
     """Return a number in few digits; a dash when it is unknown."""
     return "–" if math.isnan(value) else f"{value:.1f}" if value < 100 else f"{value:.0f}"
-
-
-def counted(n: int, noun: str) -> str:
-    """Return a number with its noun.
-
-    Examples
-    --------
-    >>> counted(1, "run"), counted(2000, "run")
-    ('1 run', '2,000 runs')
-    """
-    return f"{n:,} {noun}{'' if n == 1 else 's'}"
 
 
 def bar(value: float, width: int) -> str:
@@ -111,14 +81,14 @@ def bar(value: float, width: int) -> str:
     return ("█" * full + (BLOCKS[rest] if rest else "")).ljust(width)
 
 
-def table(*columns: str | tuple[str, str]) -> Table:
-    """Return an empty table; a column is a heading, or (heading, "left" | "right")."""
+def table(*headings: str) -> Table:
+    """Return an empty table; a heading that begins with ">" makes a column of numbers."""
     made = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
-    for column in columns:
-        heading, side = column if isinstance(column, tuple) else (column, "left")
+    for heading in headings:
+        numbers = heading.startswith(">")
         made.add_column(
-            heading, justify="right" if side == "right" else "left",
-            overflow="fold", no_wrap=side == "right",
+            heading.removeprefix(">"), justify="right" if numbers else "left", overflow="fold",
+            no_wrap=numbers,
         )  # fmt: skip
     return made
 
@@ -131,11 +101,9 @@ def leaderboard_table(board: pd.DataFrame, width: int) -> Table:
     factors = varying(board) or ["strategy"]
     levels = {f: list(levelled(board[f])) for f in factors}
     wide = width >= WIDE
-    headings: list[str | tuple[str, str]] = [*factors, "success"]
-    headings += [(h, "right") for h in ("floor", "ceil.", "recov.")]
+    headings = [*factors, "success", ">floor", ">ceil.", ">recov."]
     if wide:
-        more = ("norm.", "side eff.", "replans", "calls", "sim s", "crashed")
-        headings += [(h, "right") for h in more]
+        headings += [">norm.", ">side eff.", ">replans", ">calls", ">sim s", ">crashed"]
     made = table("", *headings)
     for place, row in enumerate(board.to_dict("records")):
         mark = "best" if place == 0 else "tied" if row["tied"] else ""
@@ -191,7 +159,7 @@ def _barred(share: float, width: int) -> str:
 
 def runs_table(runs: pd.DataFrame) -> Table:
     """Return a listing of runs: key, outcome, arm, scenario, rate, seed, why it stopped."""
-    made = table("run", "", "arm", "scenario", ("rate", "right"), ("seed", "right"), "stopped by")
+    made = table("run", "", "arm", "scenario", ">rate", ">seed", "stopped by")
     for row in runs.to_dict("records"):
         stopped = row["stopped_by"] if isinstance(row["stopped_by"], str) else ""
         mark = "✓" if row["success"] else "✗"

@@ -14,8 +14,9 @@ from agentlab.base.documents import shortened
 from agentlab.plans.layout import layout
 from agentlab.plans.task_plan import StepStatus, TaskPlan, TaskStep
 from agentlab.trace.span import Span
-from agentlab.views.page.markup import Html, markup, plain, tag
+from agentlab.views.page.markup import Html, markup, tag
 from agentlab.views.plots import STATUS
+from agentlab.views.text import plain
 
 WIDTH, HEIGHT = 140, 44
 """Of a step's box, pixels."""

@@ -8,8 +8,6 @@ same pieces one at a time. Long things are cut, and say so.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 from agentlab.base.documents import shortened
@@ -28,8 +26,8 @@ from agentlab.views.page.markup import (
     SHORT,
     Child,
     Html,
+    beside,
     brief,
-    json_text,
     markup,
     more,
     pairs,
@@ -39,6 +37,7 @@ from agentlab.views.page.markup import (
 )
 from agentlab.views.page.waiting import waiting_html
 from agentlab.views.people import told
+from agentlab.views.text import json_text
 
 LOGGED = ("decision", "fault", "event")
 """Kinds of spans that say what happened."""
@@ -47,12 +46,6 @@ NOTHING = tag("i", "nothing")
 
 WAITS = "waits for people"
 """Said of a run that stands, and has not ended."""
-
-
-@cache
-def style() -> str:
-    """Return the style sheet of everything here; colours are the notebook theme's own."""
-    return (Path(__file__).parent / "agentlab.css").read_text(encoding="utf-8")
 
 
 def run_html(run: Run) -> str:
@@ -69,8 +62,8 @@ def run_html(run: Run) -> str:
         section("LM calls", lm_calls(run.spans)) if run.recorder.of_kind("lm") else None,
         section("State", state_html(state)),
     ]
-    sheet = tag("style", Html(style()))
-    return sheet + tag("div", parts, class_="agentlab agentlab-static")
+    style = tag("style", Html(beside("agentlab.css")))  # colours are the notebook theme's own
+    return style + tag("div", parts, class_="agentlab agentlab-static")
 
 
 def section(title: str, body: Html, *, opened: bool = False) -> Html:

@@ -6,14 +6,16 @@ characters that no page can hold, or that reorder the text around them, are show
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Sequence
+from functools import cache
 from html import escape
+from itertools import repeat
+from pathlib import Path
 from typing import Any
 
 from agentlab.base.documents import shortened
-from agentlab.base.fields import thaw
+from agentlab.views.text import plain
 
 MOST_TEXT = 3000
 """Characters of one document that are shown."""
@@ -38,6 +40,12 @@ _UNFIT = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
 )
 _VOID = frozenset({"br", "input"})
+
+
+@cache
+def beside(name: str) -> str:
+    """Return the text of a file that lies beside this module: a style sheet, a frame."""
+    return (Path(__file__).parent / name).read_text(encoding="utf-8")
 
 
 def clean(text: Any) -> str:
@@ -105,41 +113,34 @@ def tag(element: str, *children: Child, **attributes: Any) -> Html:
     return Html(f"{opening}{markup(*children)}</{element}>")
 
 
-def json_text(value: Any, indent: int | None = None) -> str:
-    """Return a value as JSON to read; what is no JSON is shown as Python spells it.
-
-    Examples
-    --------
-    >>> json_text({"from": "Köln", "ids": (1, 2)})
-    '{"from": "Köln", "ids": [1, 2]}'
-    """
-    try:
-        return json.dumps(thaw(value), indent=indent, ensure_ascii=False, default=repr)
-    except (TypeError, ValueError, RecursionError):
-        return repr(value)
-
-
 def table(
-    heads: Sequence[str], rows: Iterable[Sequence[Child]], marks: Sequence[tuple[str, bool]] = ()
+    heads: Sequence[str], rows: Sequence[Sequence[Child]], marks: Sequence[tuple[str, bool]] = ()
 ) -> Html:
-    """Return a table; ``marks`` gives each row's step id and whether it is selected."""
+    """Return a table; a heading that begins with ">" makes a column of numbers.
+
+    Parameters
+    ----------
+    heads, rows : sequence
+    marks : sequence of (str, bool)
+        Each row's step id, and whether it is selected.
+    """
+    numbers = ["num" if head.startswith(">") else None for head in heads]
+
+    def row(element: str, cells: Sequence[Child], **attributes: Any) -> Html:
+        made = [tag(element, c, class_=n) for c, n in zip(cells, numbers, strict=True)]
+        return tag("tr", made, **attributes)
+
     body = []
-    for i, row in enumerate(rows):
-        step, chosen = marks[i] if marks else (None, False)
+    for cells, (step, chosen) in zip(rows, marks or repeat((None, False)), strict=False):
         classes = "agentlab-selected" if chosen else None
-        body.append(tag("tr", [tag("td", c) for c in row], data_step=step, class_=classes))
-    top = tag("thead", tag("tr", [tag("th", h) for h in heads]))
+        body.append(row("td", cells, data_step=step, class_=classes))
+    top = tag("thead", row("th", [head.removeprefix(">") for head in heads]))
     return tag("div", tag("table", top, tag("tbody", body)), class_="agentlab-scroll")
 
 
 def pairs(facts: Iterable[tuple[str, Child]]) -> Html:
     """Return names with their values."""
     return tag("dl", [(tag("dt", k), tag("dd", v)) for k, v in facts])
-
-
-def plain(value: Any, indent: int | None = None) -> str:
-    """Return text as it is, and other values as JSON."""
-    return value if isinstance(value, str) else json_text(value, indent)
 
 
 def pre(value: Any) -> Html:

@@ -1,6 +1,6 @@
 """A study as one HTML page: no script, nothing from elsewhere, light and dark.
 
-Text from scenarios, tools and errors is escaped where an element is made (``widgets.markup``).
+Text from scenarios, tools and errors is escaped where an element is made (``markup``).
 """
 
 from __future__ import annotations
@@ -26,17 +26,9 @@ from agentlab.study.study import Study
 from agentlab.trace.store import Store
 from agentlab.version import __version__
 from agentlab.views import plots
-from agentlab.views.cli.terminal import counted
-from agentlab.views.page.markup import Child, Html, pairs, tag
-from agentlab.views.page.report_page import (
-    COMPARISON_TEXT,
-    CURVES_TEXT,
-    DEFINITIONS,
-    LEADERBOARD_TEXT,
-    PAGE,
-    STOPPED_TEXT,
-    STYLE,
-)
+from agentlab.views.page import report_page as words
+from agentlab.views.page.markup import Child, Html, beside, pairs, table, tag
+from agentlab.views.text import counted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -79,21 +71,23 @@ def page(study: Study) -> str:
     runs, board = study.runs, leaderboard(study.runs)
     with Store(study.out, read_only=True) as store:
         meta = store.meta()
+    arms = list(board["arm"])
     title = f"{study.suite.name}: {len(study.arms)} arms under faults"
     parts = [
         _head(study, runs, title),
         _notes(cautions(study)),
-        _section("Leaderboard", _leaderboard(board), text=LEADERBOARD_TEXT),
-        _section("Success over the fault rate", _curves(runs), text=CURVES_TEXT),
-        _section("Success by arm and fault rate", _by_rate(runs, list(board["arm"]))),
+        _section("Leaderboard", _leaderboard(board), text=words.LEADERBOARD_TEXT),
+        _section("Success over the fault rate", _curves(runs), text=words.CURVES_TEXT),
+        _section("Success by arm and fault rate", _by_rate(runs, arms)),
         *_comparisons(study, runs),
-        _section("What stopped the runs", _stopped(runs, list(board["arm"])), text=STOPPED_TEXT),
+        _section("What stopped the runs", _stopped(runs, arms), text=words.STOPPED_TEXT),
         _crashed(runs),
-        _section("What the numbers mean", _terms(DEFINITIONS)),
+        _section("What the numbers mean", _terms(words.DEFINITIONS)),
         _section("How to make this again", *_again(study, meta)),
     ]
     body = "\n".join(part for part in parts if part is not None)
-    return PAGE.format(title=tag("title", title), style=STYLE, body=body)
+    style = beside("report.css")
+    return beside("report.html").format(title=tag("title", title), style=style, body=body)
 
 
 def cautions(study: Study) -> list[str]:
@@ -200,7 +194,7 @@ def _leaderboard(board: pd.DataFrame) -> Html:
         "", "arm", ">success", "", ">95 %", ">floor", ">ceiling", ">normal.", ">side eff.",
         ">recovery", ">replans", ">calls", ">sim. s", ">crashed",
     ]  # fmt: skip
-    return _table(headings, rows)
+    return table(headings, rows)
 
 
 def _interval(row: dict[Any, Any]) -> Html:
@@ -228,11 +222,8 @@ def _by_rate(runs: pd.DataFrame, arms: Sequence[str]) -> Html:
     found = estimates(runs, "success", ["arm", "fault_rate"]).to_dict("records")
     values = {(r["arm"], r["fault_rate"]): r for r in found}
     rates = sorted(set(runs["fault_rate"]))
-    rows: list[list[Child]] = []
-    for arm in arms:
-        cells = [values.get((arm, rate)) for rate in rates]
-        rows.append([arm, *(_heat(cell) for cell in cells)])
-    return _table(["arm", *(f">rate {rate:g}" for rate in rates)], rows)
+    rows = [[arm, *(_heat(values.get((arm, rate))) for rate in rates)] for arm in arms]
+    return table(["arm", *(f">rate {rate:g}" for rate in rates)], rows)
 
 
 def _heat(cell: dict[Any, Any] | None) -> Child:
@@ -245,27 +236,27 @@ def _heat(cell: dict[Any, Any] | None) -> Child:
 
 def _comparisons(study: Study, runs: pd.DataFrame) -> Iterable[Html]:
     for factor in varying(runs):
-        table = study.compare("success", by=factor)
+        found = study.compare("success", by=factor)
         rows = [
             [
                 r["a"], r["b"], _number(100 * r["diff"]), _ends(r["low"], r["high"]),
                 _p(r["p"]), _p(r["p_holm"]), _number(100 * r["smallest_difference"]),
                 f"{r['n_tasks']} / {r['n_clusters']}", _verdict(r),
             ]
-            for r in table.to_dict("records")
+            for r in found.to_dict("records")
         ]  # fmt: skip
         headings = [
             "a", "b", ">a − b", ">95 %", ">p", ">p (Holm)", ">smallest visible",
             ">tasks / clusters", "verdict",
         ]  # fmt: skip
-        size = (7.2, 0.9 + 0.36 * len(table))
-        forest = _drawing(factor, size, partial(_forest, table))
+        size = (7.2, 0.9 + 0.36 * len(found))
+        forest = _drawing(factor, size, partial(_forest, found))
         title = f"Paired comparison by {factor}"
-        yield _section(title, _table(headings, rows), forest, text=COMPARISON_TEXT)
+        yield _section(title, table(headings, rows), forest, text=words.COMPARISON_TEXT)
 
 
-def _forest(table: pd.DataFrame, figure: Figure) -> None:
-    plots.differences(table, figure.subplots())
+def _forest(found: pd.DataFrame, figure: Figure) -> None:
+    plots.differences(found, figure.subplots())
 
 
 def _verdict(row: dict[Any, Any]) -> str:
@@ -281,7 +272,7 @@ def _stopped(runs: pd.DataFrame, arms: Sequence[str]) -> Html:
     counts: dict[Any, int] = dict(Counter(zip(runs["arm"], why, strict=True)))
     reasons = sorted(set(why))
     rows = [[arm, *(str(counts.get((arm, r), "")) for r in reasons)] for arm in arms]
-    return _table(["arm", *(f">{reason}" for reason in reasons)], rows)
+    return table(["arm", *(f">{reason}" for reason in reasons)], rows)
 
 
 def _crashed(runs: pd.DataFrame) -> Html | None:
@@ -295,8 +286,8 @@ def _crashed(runs: pd.DataFrame) -> Html | None:
     ]  # fmt: skip
     text = f"{counted(len(crashed), 'run')} ended in an exception; they count as failures."
     more = f" The first {MOST_CRASHED} are shown." if len(crashed) > MOST_CRASHED else ""
-    table = _table(["run", "arm", "scenario", ">rate", ">seed", "error"], rows)
-    return _section("Crashed runs", table, text=text + more)
+    listed = table(["run", "arm", "scenario", ">rate", ">seed", "error"], rows)
+    return _section("Crashed runs", listed, text=text + more)
 
 
 def _terms(meanings: Mapping[str, str]) -> Html:
@@ -322,19 +313,6 @@ def _again(study: Study, meta: dict[str, Any]) -> tuple[Html, Html]:
 
 
 # ---- pieces --------------------------------------------------------------------------------
-
-
-def _table(headings: Sequence[str], rows: Iterable[Sequence[Child]]) -> Html:
-    """Return a table; a heading that begins with ">" makes a column of numbers."""
-    right = ["num" if heading.startswith(">") else None for heading in headings]
-
-    def row(element: str, cells: Sequence[Child]) -> Html:
-        return tag(
-            "tr", [tag(element, cell, class_=r) for cell, r in zip(cells, right, strict=True)]
-        )
-
-    head = tag("thead", row("th", [heading.removeprefix(">") for heading in headings]))
-    return tag("div", tag("table", head, tag("tbody", [row("td", r) for r in rows])), class_="wide")
 
 
 def _number(value: float, digits: int = 1) -> str:

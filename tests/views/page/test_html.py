@@ -20,7 +20,8 @@ from agentlab.state.config import AgentConfig
 from agentlab.state.state import State
 from agentlab.trace.span import Span
 from agentlab.views.page import drawing, html
-from agentlab.views.page.markup import Html, brief, clean, json_text, markup, pre, tag
+from agentlab.views.page.markup import Html, brief, clean, markup, pre, tag
+from agentlab.views.text import json_text
 from agentlab.workflows.workflow import Workflow
 
 # ---- escaping ---------------------------------------------------------------------------------
