@@ -32,7 +32,7 @@ from agentlab.state.decisions import ReflectionResult, ReplanDecision, ReplanRec
 from agentlab.state.events import ChangeType, ContextChangeEvent
 from agentlab.state.messages import Message, said
 from agentlab.state.records import DeliveredFault, Failure, Fault, TaskResult, UnderWay
-from agentlab.state.tool_loop import Answer, PendingApproval, ToolLoop
+from agentlab.state.tool_loop import Answer, LoopSignal, PendingApproval, ToolLoop
 from agentlab.state.turn import Totals, Turn
 from agentlab.tools.calls import CallRecord
 
@@ -210,6 +210,11 @@ class State(Value):
     def held(self) -> tuple[PendingApproval, ...]:
         """The calls that wait for a person."""
         return self.loop.pending_approvals
+
+    @property
+    def paused(self) -> bool:
+        """True when the run stands until somebody lets it go on."""
+        return self.loop.loop_signal is LoopSignal.PAUSED
 
     @property
     def asks(self) -> bool:

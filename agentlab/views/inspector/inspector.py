@@ -27,7 +27,7 @@ from agentlab.base.documents import shortened
 from agentlab.environments.fault_plan import FaultKind, Persistence, TargetedFault
 from agentlab.errors import AgentLabError, PlanError, PlanParseError, RunError, UnknownNameError
 from agentlab.plans.task_plan import TaskPlan
-from agentlab.runs.graph import END, WAIT
+from agentlab.runs.graph import END
 from agentlab.runs.run import Run
 from agentlab.state.events import ChangeType, ContextChangeEvent
 from agentlab.state.state import State
@@ -131,6 +131,8 @@ class Inspector(anywidget.AnyWidget):
 
     def _do_step(self) -> None:
         self._goal = None
+        if self.run.paused:
+            self.run.go_on()
         visit = self.run.step()
         self._at = None
         self._say(f"{visit.node}: {happened(visit) or 'done'}")
@@ -150,19 +152,26 @@ class Inspector(anywidget.AnyWidget):
             return
         goal, deadline = self._goal, time.perf_counter() + CHUNK
 
+        def there() -> bool:
+            return self.run.next_node == goal or self.run.stands
+
         def enough(_: State) -> bool:
-            return self.run.next_node in (goal, END, WAIT) or time.perf_counter() >= deadline
+            return there() or time.perf_counter() >= deadline
 
         self.run.run_until(enough)
-        there = self.run.next_node
-        if there in (goal, END, WAIT):
+        if there():
             self._goal = None
-            ended = "" if there == goal else f"The run ended without reaching {goal}."
-            self._say(stands(self.run) or ended)
+            ended = self.run.finished and goal != END
+            said = f"The run ended without reaching {goal}." if ended else ""
+            self._say(stands(self.run) or said)
 
     def _do_pause(self) -> None:
         self._goal = None
-        self._say(f"Paused after {len(self.run.visited)} visits.")
+        visits = len(self.run.visited)
+        if not self.run.stands:
+            self.run.pause()
+            self.run.run_until(lambda _: self.run.stands)
+        self._say(f"Paused after {visits} visits.")
 
     def _do_rewind(self) -> None:
         self._goal = None

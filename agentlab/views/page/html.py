@@ -17,6 +17,7 @@ from agentlab.base.values import Value
 from agentlab.plans.graph import diff
 from agentlab.plans.task_plan import TaskPlan, TaskStep
 from agentlab.runs.graph import END, WAIT
+from agentlab.runs.people import REVIEW
 from agentlab.runs.run import Run
 from agentlab.state.decisions import ReplanRecord
 from agentlab.state.state import HOMES, State
@@ -45,7 +46,7 @@ LOGGED = ("decision", "fault", "event")
 
 NOTHING = tag("i", "nothing")
 
-WAITS = "waits for people"
+WAITS, PAUSED = "waits for people", "paused"
 """Said of a run that stands, and has not ended."""
 
 
@@ -121,7 +122,7 @@ def standing(run: Run) -> tuple[str, tuple[str, ...]]:
     """Say where a run stands, in words, and what is missing when it ended without success."""
     try:
         if run.next_node == WAIT:
-            return WAITS, ()
+            return PAUSED if run.paused else WAITS if run.stands else f"before {REVIEW}", ()
         if run.next_node != END:
             return f"before {run.next_node}", ()
         if run.lab.scenario is None:
