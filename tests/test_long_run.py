@@ -89,6 +89,8 @@ WAYS = {
     "every step decided": {"strategy": "every_step", "failing": True},
     "nothing can start": {"failing": True},
     "resident": {"workflow": "resident"},
+    "undecided": {"workflow": "resident", "strategy": "event_driven(milestones=False)"},
+    "undecided too": {"strategy": "event_driven('INFO', batch=1000, milestones=False)"},
 }
 
 
