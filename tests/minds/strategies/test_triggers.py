@@ -39,10 +39,10 @@ def by_a_look_through_all(threshold, batch, milestones, point, state):
     return None
 
 
-@given(
-    st.lists(st.tuples(st.lists(events, max_size=3), st.sampled_from(sorted(PLANS)), st.booleans())),
-    st.sampled_from(Severity), st.integers(1, 4), st.booleans(),
-)  # fmt: skip
+visits = st.tuples(st.lists(events, max_size=3), st.sampled_from(sorted(PLANS)), st.booleans())
+
+
+@given(st.lists(visits), st.sampled_from(Severity), st.integers(1, 4), st.booleans())
 def test_it_asks_when_a_look_through_all_would(way, threshold, batch, milestones):
     trigger = changes(threshold, batch, milestones)
     state = al.State().put(attempts=At("a", 1)).put(attempts=At("gone", 1))
