@@ -233,21 +233,14 @@ class PlanningLoopSession:
         return self.run.review(call_id, answer, arguments, reason=reason, by=by)
 
     def pause(self, *, by: str = "a person") -> None:
-        """Make it stand after the visit under way; calls in threads go on (see ``Run.pause``).
+        """Make it stand after the visit under way (see ``Run.pause``).
 
-        Events, decisions and requests for one are kept until it goes on; a stop ends it all the
-        same.
+        Events, decisions and requests for one are kept until it goes on; a stop ends it anyway.
         """
         self.run.pause(by=by)
 
     def go_on(self, *, by: str = "a person") -> Visit:
-        """End a pause.
-
-        Raises
-        ------
-        RunError
-            It is not paused.
-        """
+        """End a pause; a RunError where it is not paused."""
         return self.run.go_on(by=by)
 
     def stop(self, seconds: float = STOP_SECONDS) -> None:

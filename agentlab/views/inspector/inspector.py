@@ -150,28 +150,19 @@ class Inspector(anywidget.AnyWidget):
         """Run on for a moment, to the end or to just before the node that was asked for."""
         if self._goal is None:
             return
-        goal, deadline = self._goal, time.perf_counter() + CHUNK
-
-        def there() -> bool:
-            return self.run.next_node == goal or self.run.stands
-
-        def enough(_: State) -> bool:
-            return there() or time.perf_counter() >= deadline
-
-        self.run.run_until(enough)
-        if there():
+        run, goal, end = self.run, self._goal, time.perf_counter() + CHUNK
+        run.run_until(lambda _: run.next_node == goal or run.stands or time.perf_counter() >= end)
+        if run.next_node == goal or run.stands:
             self._goal = None
-            ended = self.run.finished and goal != END
-            said = f"The run ended without reaching {goal}." if ended else ""
-            self._say(stands(self.run) or said)
+            missed = "" if run.next_node == goal else f"The run ended without reaching {goal}."
+            self._say(stands(run) or missed)
 
     def _do_pause(self) -> None:
         self._goal = None
-        visits = len(self.run.visited)
+        self._say(f"Paused after {len(self.run.visited)} visits.")
         if not self.run.stands:
             self.run.pause()
             self.run.run_until(lambda _: self.run.stands)
-        self._say(f"Paused after {visits} visits.")
 
     def _do_rewind(self) -> None:
         self._goal = None
