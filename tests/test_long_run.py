@@ -12,8 +12,11 @@ import pytest
 import agentlab as al
 from agentlab.base.persistent import PersistentMap, PersistentVector
 from agentlab.base.values import Value
+from agentlab.lm.recording import Recording
+from agentlab.lm.scripted import scripted
 from agentlab.minds.planners.fixed import Fixed
 from agentlab.plans.steps import Steps
+from agentlab.runs.graph import END, Graph, node
 from agentlab.trace.store import Store
 
 SIZES = (40, 80, 160)
@@ -89,6 +92,8 @@ WAYS = {
     "every step decided": {"strategy": "every_step", "failing": True},
     "nothing can start": {"failing": True},
     "resident": {"workflow": "resident"},
+    "undecided": {"workflow": "resident", "strategy": "event_driven(milestones=False)"},
+    "undecided too": {"strategy": "event_driven('INFO', batch=1000, milestones=False)"},
 }
 
 
@@ -117,6 +122,41 @@ def test_a_durable_run_looks_through_nothing_that_it_did_not_change(way, tmp_pat
     calls, items = zip(*(of(n) for n in SIZES), strict=True)
     assert_linear(list(calls))
     assert_linear(list(items))
+
+
+@node
+def asks(state, lab):
+    """Ask what was never asked before."""
+    text = f"question {state.visit}"
+    with lab.asking(state) as talk:
+        talk.ask({"messages": [{"role": "user", "parts": [{"type": "text", "text": text}]}]})
+    return talk.charged(state)
+
+
+@pytest.mark.parametrize("rate", [0, 0.5])
+def test_a_durable_run_looks_through_no_count_of_requests_that_it_did_not_change(
+    rate, tmp_path, monkeypatch
+):
+    faults = al.FaultPlan(kinds={"lm_cut_off": 1.0}, rate=rate)
+    tape = Recording(tmp_path / "tape.jsonl", "record")
+    model = scripted(lambda request, n: "yes").recorded(tape)
+    lab = al.Lab(tools=[], lm=model, faults=faults)
+
+    def of(rounds: int) -> int:
+        graph = Graph("asks", [asks], {"asks": lambda s: END if s.visit == rounds else "asks"},
+                      "asks")  # fmt: skip
+        with Store(tmp_path / f"{rounds}.db") as store:
+            run = al.Run.start(graph, lab, "go", store=store)
+            with looked_at(monkeypatch) as seen:
+                run.finish()
+            assert len(run.state.lm_requests) == rounds
+            assert len(run.state.lm_prompts) == (rounds if rate else 0)
+            assert bool(run.state.delivered) is bool(rate)
+            assert store.load_run().states == run.states
+        return seen[0]
+
+    of(5)
+    assert_linear([of(n) for n in SIZES])
 
 
 def test_what_is_read_back_is_the_run_and_reading_is_linear_too(tmp_path):

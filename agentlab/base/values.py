@@ -180,7 +180,7 @@ class Value(BaseModel):
     def __getstate__(self) -> dict[Any, Any]:
         """Leave out what can be found again."""
         state = super().__getstate__()
-        kept = {k: v for k, v in self.__dict__.items() if k not in ("_digest", "_trail")}
+        kept = {k: v for k, v in self.__dict__.items() if not k.startswith("_")}
         return {**state, "__dict__": kept}
 
     @property

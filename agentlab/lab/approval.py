@@ -58,7 +58,7 @@ def admitted(
             text = "needs a person's approval, and none can be asked inside a sub-agent"
             return state, None, StepOutcome(error=f"{step.label} {text}: give Lab(review=...)")
         try:
-            review = _answer_of_lab(state, bench, pending)
+            review = answer_of_lab(state, bench, pending)
         except ReplayError:
             raise
         except AgentLabError as e:
@@ -189,7 +189,7 @@ def _held(state: State, pending: PendingApproval) -> State:
     return state.replace(loop=state.loop.replace(pending_approvals=(*rest, pending)))
 
 
-def _answer_of_lab(state: State, bench: Bench, pending: PendingApproval) -> Review:
+def answer_of_lab(state: State, bench: Bench, pending: PendingApproval) -> Review:
     """Return the lab's own answer; a function's goes through the journal, as contacts do."""
     reviewer = bench.reviewer
     if not callable(reviewer):

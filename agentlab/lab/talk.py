@@ -17,6 +17,7 @@ from dataclasses import replace
 
 from agentlab import errors
 from agentlab.base.documents import Json
+from agentlab.base.trail import At, More
 from agentlab.environments.fault_plan import FaultKind, Visibility
 from agentlab.errors import ConfigError, LMError, LMTooLong, RunError
 from agentlab.lab.faults import advance
@@ -221,13 +222,15 @@ class Talk:
             for call in self.calls
             for kind in call.faults
         ]  # fmt: skip
-        state = state.replace(
+        state = state.put(
             lm_calls=state.lm_calls + len(self.calls),
             lm_tokens=state.lm_tokens + sum(tokens_of(c) for c in self.calls),
-            lm_requests=state.lm_requests.update(self._requests.added_to(state.lm_requests)),
-            lm_prompts=state.lm_prompts.update(self._prompts.added_to(state.lm_prompts)),
-            delivered=state.delivered.extend(struck),
+            delivered=More(tuple(struck)),
         )
+        for key, number in self._requests.added_to(state.lm_requests).items():
+            state = state.put(lm_requests=At(key, number))
+        for key, number in self._prompts.added_to(state.lm_prompts).items():
+            state = state.put(lm_prompts=At(key, number))
         seconds = sum(seconds_of(c) for c in self.calls) if self._timed else 0.0
         return advance(state, state.now + seconds)
 

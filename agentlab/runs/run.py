@@ -13,6 +13,7 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from agentlab.base.documents import is_json
@@ -20,18 +21,36 @@ from agentlab.base.face import load
 from agentlab.base.registry import registry
 from agentlab.environments.base import Verdict
 from agentlab.errors import ReplayError, RunError, UnknownNameError, suggest
-from agentlab.lab.approval import read_answer, reviewed, still_held, with_review
+from agentlab.lab.approval import (
+    answer_of_lab,
+    read_answer,
+    reviewed,
+    still_held,
+    with_review,
+)
 from agentlab.lab.hearing import PLACE
 from agentlab.lab.lab import Lab
 from agentlab.lab.talk import ask_again
 from agentlab.plans.task_plan import TaskPlan
 from agentlab.runs.graph import END, WAIT, Graph
-from agentlab.runs.people import BY_HAND, following, next_turn, said_again, waits_for
+from agentlab.runs.people import (
+    BY_HAND,
+    GO_ON,
+    PAUSE,
+    REVIEW,
+    SAY,
+    following,
+    let_go,
+    next_turn,
+    said_again,
+    stopped,
+    waits_for,
+)
 from agentlab.runs.visits import Lineage, Visit
 from agentlab.state.decisions import ReplanDecision
 from agentlab.state.events import ContextChangeEvent
 from agentlab.state.state import WAIT_FOR_REVIEW, State
-from agentlab.state.tool_loop import PendingApproval
+from agentlab.state.tool_loop import LoopSignal, PendingApproval
 from agentlab.trace.compare import ReplayReport, first_difference, rows
 from agentlab.trace.inbox import Inbox
 from agentlab.trace.journal import Address, Entry, Journal, MemoryJournal, ReplayJournal
@@ -76,10 +95,9 @@ class Run:
         self._edits: dict[int, State] = {}
         self._abandoned: list[Any] = []  # before it was rewound
         self._marks: list[int] = []  # spans recorded before each visit of ours
-        self._pause = threading.Event()
         self.news = threading.Event()
-        """Set when something was said, published or edited: who sleeps while the run waits looks
-        again."""
+        """Set when something was said, published, edited or a pause asked for: who sleeps while the
+        run waits looks again."""
         self._lock = threading.RLock()
         self._store = store
         self._root = self.recorder.span(
@@ -202,6 +220,11 @@ class Run:
     @property
     def next_node(self) -> str:
         """Name of the node that the next step runs, or END, or WAIT."""
+        return WAIT if self.paused else self._onward
+
+    @property
+    def _onward(self) -> str:
+        """What follows, a pause aside."""
         return following(self.workflow, self.visited, self.state, self._heard)
 
     @property
@@ -213,6 +236,22 @@ class Run:
     def waiting(self) -> tuple[PendingApproval, ...]:
         """The calls that wait for a person's answer (see ``review``)."""
         return () if self.finished else self.state.held
+
+    @property
+    def paused(self) -> bool:
+        """True when the run stands for a pause; ``finish`` goes on, as does all that steps."""
+        return self.state.paused
+
+    @property
+    def stands(self) -> bool:
+        """True when nothing happens by itself: at the end, in a pause, or waiting for people."""
+        at = self.next_node
+        return at == END or (at == WAIT and (self.paused or not self._lab_answers))
+
+    @property
+    def _lab_answers(self) -> bool:
+        """True when a call waits that was asked about before there was this lab, which answers."""
+        return bool(self.state.held) and self.lab.reviewer is not None
 
     def _heard(self) -> bool:
         """Say whether the next visit would hear of something that was published."""
@@ -237,7 +276,10 @@ class Run:
     # ---- going on --------------------------------------------------------------------------
 
     def step(self) -> Visit:
-        """Run the next node.
+        """Make the next visit: run the next node.
+
+        A visit of its own comes first where the run is paused, ``(go on)``, where a pause was asked
+        for, ``(pause)``, and where the lab answers for a call that waits, ``(review)``.
 
         Returns
         -------
@@ -247,19 +289,29 @@ class Run:
         Raises
         ------
         RunError
-            The run is finished.
+            The run is finished, or waits for people.
         Exception
             Whatever the node raised; the run is as it was before.
         """
         with self._lock:
+            if self.paused:
+                return self.go_on()
             name = self.next_node
             if name == END:
                 raise RunError("the run is finished; say something, rewind or fork it to go on")
+            by, answers = self.inbox.pause, self._lab_answers
+            if (by is not None or answers) and (name == WAIT or not self._begun()):
+                return self._stopped(by) if by is not None else self._answered()
             if name == WAIT:
                 raise RunError(waits_for(self.waiting))
             if self.state.next_action == WAIT_FOR_REVIEW:  # an event ends the wait, which took none
                 self.lab.executor.stood(self.state)
             return self._visit(name, self.workflow.nodes[name])
+
+    def _begun(self) -> bool:
+        """Say whether calls of the next visit are known: a process ended in it, and it goes on."""
+        entries: Mapping[Address, Entry] = getattr(self.journal, "entries", {})
+        return any(address.visit == len(self.visited) for address in entries)
 
     def _visit(self, name: str, node: Callable[[State, Lab], State]) -> Visit:
         before, mark = self.state, len(self.spans)
@@ -288,16 +340,15 @@ class Run:
         return Visit(index, name, before, after, tuple(self.spans[mark:]))
 
     def iterate(self) -> Iterator[tuple[str, State]]:
-        """Step to the end, a pause, or a wait for people, yielding (node name, state after it)."""
-        self._pause.clear()
-        while not self._stands and not self._pause.is_set():
+        """Step to the end, a pause, or a wait for people, yielding (visited, state after it).
+
+        A run that is paused goes on first.
+        """
+        goes_on = self.paused
+        while goes_on or not self.stands:
             visit = self.step()
             yield visit.node, visit.after
-
-    @property
-    def _stands(self) -> bool:
-        """True when nothing happens by itself any more: at the end, or waiting for people."""
-        return self.next_node in (END, WAIT)
+            goes_on = False
 
     def finish(self, max_visits: int = 10_000) -> State:
         """Step to the end, a pause, or a wait for people, and return the state.
@@ -307,22 +358,19 @@ class Run:
         RunError
             The end was not reached in ``max_visits`` visits.
         """
-        self._pause.clear()
-        for _ in range(max_visits):
-            if self._pause.is_set() or self._stands:
-                return self.state
-            self.step()
-        if self._stands:
+        for _ in islice(self.iterate(), max_visits):
+            pass
+        if self.stands:
             return self.state
         raise RunError(f"not finished after {max_visits} visits")
 
     def run_until(self, target: str | Callable[[State], bool], max_visits: int = 10_000) -> State:
-        """Step until just before a node, until a condition holds, or until people are waited for.
+        """Step to just before a node, until a condition holds, to a pause or a wait for people.
 
         Parameters
         ----------
         target : str or callable
-            A node's name, or a predicate of the state. At least one step is made when the run
+            A node's name, or a predicate of the state. At least one visit is made when the run
             already stands before that node.
 
         Raises
@@ -334,23 +382,52 @@ class Run:
         """
         if isinstance(target, str) and target not in self.workflow.nodes:
             raise UnknownNameError("node", target, self.workflow.nodes)
-        self._pause.clear()
-        for _ in range(max_visits):
-            if self.finished:
-                raise RunError(f"the run ended without reaching {target!r}")
-            if self.next_node == WAIT:
-                return self.state
-            self.step()
-            if self._pause.is_set():
-                return self.state
+        for _ in islice(self.iterate(), max_visits):
             there = self.next_node == target if isinstance(target, str) else target(self.state)
             if there:
                 return self.state
+        if self.finished:
+            raise RunError(f"the run ended without reaching {target!r}")
+        if self.stands:
+            return self.state
         raise RunError(f"did not reach {target!r} in {max_visits} visits")
 
-    def pause(self) -> None:
-        """Stop ``finish``, ``iterate`` or ``run_until`` after this node; any thread may call it."""
-        self._pause.set()
+    def pause(self, *, by: str = "a person") -> None:
+        """Make the run stand after the visit under way; any thread may call it.
+
+        The run hears of it where it would go on, as a visit of its own, ``(pause)``, stored and
+        replayed like others; calls under way in threads go on meanwhile. ``finish``, ``iterate``,
+        ``run_until``, ``step`` and ``go_on`` end it. Where the run has ended nothing comes of it.
+
+        Parameters
+        ----------
+        by : str
+            Recorded with the pause.
+        """
+        if self.inbox.pause is None:
+            self.inbox.pause = by
+        self.lab.executor.notify()
+        self.news.set()
+
+    def go_on(self, *, by: str = "a person") -> Visit:
+        """End a pause; a visit of its own, ``(go on)``. Nothing else happens in it.
+
+        What waits for people still does, and who steps the run, a session's thread, goes on.
+
+        Raises
+        ------
+        RunError
+            The run is not paused.
+        """
+        with self._lock:
+            if not self.paused:
+                raise RunError(f"the run is not paused; it stands before {self.next_node!r}")
+            paused_at = [s for n, s in zip(self.visited, self.states, strict=False) if n == PAUSE]
+            before = paused_at[-1].loop.loop_signal if paused_at else LoopSignal.RUNNING
+            return self._by_hand(GO_ON, lambda s, lab: let_go(s, lab, by, before))
+
+    def _stopped(self, by: str) -> Visit:
+        return self._by_hand(PAUSE, lambda s, lab: stopped(s, lab, by))
 
     def publish(self, event: ContextChangeEvent) -> None:
         """Let the run know that something happened; any thread may call it.
@@ -414,7 +491,14 @@ class Run:
                 raise RunError(f"no call {call_id!r} waits for a review; {near}")
             one = pending[call_id]
             said = reviewed(one, self.lab.tools, answer, arguments, reason, by)
-            return self._by_hand("(review)", lambda s, lab: with_review(s, lab, one, said))
+            return self._by_hand(REVIEW, lambda s, lab: with_review(s, lab, one, said))
+
+    def _answered(self) -> Visit:
+        """Let the lab answer for the first call that waits."""
+        one = self.state.held[0]
+        return self._by_hand(
+            REVIEW, lambda s, lab: with_review(s, lab, one, answer_of_lab(s, lab, one))
+        )
 
     def say(self, text: str, *, by: str = "user") -> Visit:
         """Begin the next turn of a run that has ended; a visit of its own, ``(say)``.
@@ -430,21 +514,23 @@ class Run:
         if not isinstance(text, str) or not text.strip():
             raise RunError(f"expected what the user says, a text, got {text!r}")
         with self._lock:
-            if not self._stands:
-                raise RunError(f"the run is under way, before {self.next_node!r}; finish it first")
+            if self._onward not in (END, WAIT):  # paused in the middle of a turn is under way
+                raise RunError(f"the run is under way, before {self._onward!r}; finish it first")
             for one in self.waiting:
                 self.review(one.call_id, "reject", reason=text, by=by)
             return self._said(text, by)
 
     def _said(self, text: str, by: str) -> Visit:
-        return self._by_hand("(say)", lambda s, lab: next_turn(s, lab, text, by))
+        return self._by_hand(SAY, lambda s, lab: next_turn(s, lab, text, by))
 
     def _by_hand(self, name: str, change: Callable[[State, Lab], State]) -> Visit:
         """Make a visit of what a person says; waiting took no time."""
-        if name == "(say)":
+        if name == SAY:
             self.inbox.reopen()
         self.lab.executor.stood(self.state)
         visit = self._visit(name, lambda s, lab: change(s, lab).replace(visit=s.visit + 1))
+        if name in (PAUSE, GO_ON):
+            self.inbox.pause = None
         self.news.set()
         return visit
 
@@ -668,12 +754,19 @@ class Run:
         return ReplayReport(True, total, total, served.served)
 
     def _replayed(self, again: Run, k: int) -> str | None:
-        """Make visit ``origin + k`` again; return the first difference, or None."""
+        """Make visit ``origin + k`` again; return the first difference, or None.
+
+        The lab answers for calls where it did: it may have been given when the run was resumed.
+        """
         name = self.visited[self.origin + k]
         if name in BY_HAND:
             return self._said_again(again, k)
         if again.next_node != name:
             return f"visit {self.origin + k}: recorded node {name!r}, now {again.next_node!r}"
+        answered = any((s.kind, s.name) == ("decision", "review") for s in self._recorded(k))
+        reviewer = self.lab.reviewer if answered else None
+        if again.lab.reviewer is not reviewer:
+            again.lab = again.lab.bind(review=reviewer)
         try:
             visit = again.step()
         except ReplayError as e:
@@ -698,7 +791,8 @@ class Run:
 
     def __repr__(self) -> str:
         calls = ", ".join(call.call_id for call in self.waiting)
-        where = f"before {self.next_node!r}" + (f", waiting for people: {calls}" if calls else "")
+        where = "paused" if self.paused else f"before {self.next_node!r}"
+        where += f", waiting for people: {calls}" if calls else ""
         where = "finished" if self.finished else where
         return f"<run {self.run_id} of {self.workflow.name!r}, {len(self.visited)} visits, {where}>"
 

@@ -32,7 +32,7 @@ from agentlab.state.decisions import ReflectionResult, ReplanDecision, ReplanRec
 from agentlab.state.events import ChangeType, ContextChangeEvent
 from agentlab.state.messages import Message, said
 from agentlab.state.records import DeliveredFault, Failure, Fault, TaskResult, UnderWay
-from agentlab.state.tool_loop import Answer, PendingApproval, ToolLoop
+from agentlab.state.tool_loop import Answer, LoopSignal, PendingApproval, ToolLoop
 from agentlab.state.turn import Totals, Turn
 from agentlab.tools.calls import CallRecord
 
@@ -212,27 +212,25 @@ class State(Value):
         return self.loop.pending_approvals
 
     @property
+    def paused(self) -> bool:
+        """True when the run stands until somebody lets it go on."""
+        return self.loop.loop_signal is LoopSignal.PAUSED
+
+    @property
     def asks(self) -> bool:
         """True when the turn ended with a question to the user (``[NEED MORE INFO]``)."""
         return self.final_response is not None and self.next_action == ASK
 
     @property
     def fresh_events(self) -> tuple[ContextChangeEvent, ...]:
-        """What happened since the last decision.
+        """What happened since the last decision (see ``is_news``)."""
+        return tuple(filter(self.is_news, self.events[self.events_decided :]))
 
-        That a decision interrupted steps, which are in the plan no more, is no news.
-        """
-        fresh = tuple(self.events[self.events_decided :])
-        if not any(e.type is ChangeType.TASK_INTERRUPTED for e in fresh):
-            return fresh
-        here = self.task_plan.listed.shape.place if self.task_plan is not None else {}
-        return tuple(
-            e
-            for e in fresh
-            if e.type is not ChangeType.TASK_INTERRUPTED
-            or e.task_id in here
-            or e.task_id not in self.attempts
-        )
+    def is_news(self, event: ContextChangeEvent) -> bool:
+        """Say False of a step that a decision interrupted and that is in the plan no more."""
+        if event.type is not ChangeType.TASK_INTERRUPTED or event.task_id not in self.attempts:
+            return True
+        return self.task_plan is not None and event.task_id in self.task_plan
 
     def settled_well(self, step: TaskStep) -> bool:
         """Say whether a step is completed or skipped, or ended badly and need not be minded."""

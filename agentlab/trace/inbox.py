@@ -1,4 +1,4 @@
-"""A queue of events that other threads put and the run's own takes."""
+"""What other threads tell a run: events, in a queue that its own thread takes from, and a pause."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from agentlab.state.events import ContextChangeEvent
 
 
 class Inbox:
-    """A queue of events; any thread may put, the run's own takes."""
+    """A queue of events, and whether a pause is asked for; any thread may put, the run's takes."""
 
     def __init__(self) -> None:
+        self.pause: str | None = None
+        """Who asks for a pause that the run has not heard of; asking twice is asking once."""
         self._lock = threading.Lock()
         self._events: list[ContextChangeEvent] = []
         self._open = True
@@ -41,6 +43,6 @@ class Inbox:
             del self._events[:number]
 
     def reopen(self) -> None:
-        """Accept events again, after a run that had ended was rewound."""
+        """Accept events again, where a run that had ended goes on; an old pause is forgotten."""
         with self._lock:
-            self._open = True
+            self._open, self.pause = True, None

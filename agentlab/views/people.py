@@ -11,6 +11,7 @@ from agentlab.state.tool_loop import PendingApproval
 from agentlab.tools.calls import call_text
 from agentlab.trace.span import Span
 
+SIGNALLED = {"pause": "paused the run", "go on": "let the run go on"}
 ANSWERED = {"approve": "approved", "edit": "changed and approved", "reject": "rejected"}
 
 
@@ -70,6 +71,8 @@ def told(span: Span) -> str | None:
         return None
     if span.name == "say":
         return f"{output['by']}: {output.get('text', '')}"
+    if span.name in SIGNALLED:
+        return f"{output['by']} {SIGNALLED[span.name]}"
     asked = span.input if isinstance(span.input, dict) else {}
     if span.name != "review" or output.get("answer") not in ANSWERED:
         return None

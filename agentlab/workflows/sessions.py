@@ -33,6 +33,9 @@ from agentlab.state.tool_loop import PendingApproval
 STOP_SECONDS = 0.8
 """How long ``stop`` waits for the visit under way."""
 
+HEARS = ("execute", "monitor", "react", WAIT)
+"""Where the run stands when a decision that somebody made is put in."""
+
 
 class LoopConfig(Said):
     """When a session decides, and how often it may replan."""
@@ -229,6 +232,17 @@ class PlanningLoopSession:
         """
         return self.run.review(call_id, answer, arguments, reason=reason, by=by)
 
+    def pause(self, *, by: str = "a person") -> None:
+        """Make it stand after the visit under way (see ``Run.pause``).
+
+        Events, decisions and requests for one are kept until it goes on; a stop ends it anyway.
+        """
+        self.run.pause(by=by)
+
+    def go_on(self, *, by: str = "a person") -> Visit:
+        """End a pause; a RunError where it is not paused."""
+        return self.run.go_on(by=by)
+
     def stop(self, seconds: float = STOP_SECONDS) -> None:
         """End it: what is under way is cancelled, and the user is told why.
 
@@ -252,17 +266,16 @@ class PlanningLoopSession:
     # ---- its own thread --------------------------------------------------------------------
 
     def _live(self) -> None:
-        order = None
+        order: Future[ReplanDecision] | None = None
         try:
             while not self.run.finished:
-                order = self._ordered()
-                if self.run.next_node == WAIT:
+                order = self._ordered(order)
+                if self.run.stands:
                     self._sleep()
                     continue
-                decides = self.run.next_node == "react"
-                self.run.step()
-                made = self.run.state.last_decision
-                if decides and made is not None:
+                visit = self.run.step()
+                made = visit.after.last_decision
+                if visit.node == "react" and made is not None:
                     self._answer(made, order)
                     order = None
         except Exception as e:
@@ -273,23 +286,25 @@ class PlanningLoopSession:
             self._end(order)
 
     def _sleep(self) -> None:
-        """Wait until somebody answers, publishes, decides, edits or stops."""
+        """Wait until somebody answers, publishes, decides, edits, stops or lets it go on."""
         self.run.news.clear()
         with self._lock:
-            told = bool(self._orders) or self._stopping.is_set()
-        if not told and self.run.next_node == WAIT:
+            told = self._stopping.is_set() or (bool(self._orders) and not self.run.paused)
+        if not told and self.run.stands and not self.run.finished:
             self.run.news.wait()
 
-    def _ordered(self) -> Future[ReplanDecision] | None:
-        """Put in what somebody decided; return who waits for it."""
+    def _ordered(self, order: Future[ReplanDecision] | None) -> Future[ReplanDecision] | None:
+        """Put in what somebody decided, unless ``order`` still waits; return who waits for it."""
+        if self._stopping.is_set() and self.run.paused:
+            self.run.go_on(by="a stop")
         node, state = self.run.next_node, self.run.state
         if self._stopping.is_set():
             self._abort(node, state)
-        elif node in ("execute", "monitor", "react", WAIT):
+        elif order is None and node in HEARS and not self.run.paused:
             with self._lock:
-                order = self._orders.pop(0) if self._orders else None
-            if order is not None:
-                decision, future = order
+                told = self._orders.pop(0) if self._orders else None
+            if told is not None:
+                decision, future = told
                 try:
                     decision.checked(state.task_plan)
                 except Exception as e:  # the step was completed meanwhile
@@ -297,7 +312,7 @@ class PlanningLoopSession:
                     return None
                 self._put(decision)
                 return future
-        return None
+        return order
 
     def _abort(self, node: str, state: State) -> None:
         self.run.lab = self.run.lab.bind(responder=TemplateResponder())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import networkx as nx
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -51,6 +53,36 @@ def test_levels_are_the_topological_generations(plan):
 @fast
 def test_edges_are_the_transitive_reduction(plan):
     assert sorted(graph.edges(plan)) == sorted(nx.transitive_reduction(digraph(plan)).edges)
+
+
+SHAPES = {
+    "chain": lambda i: {i - 1},
+    "all after the first": lambda i: {0, i - 1},
+    "wide": lambda i: {0},
+    "each after ten": lambda i: set(range(max(0, i - 10), i)),
+    "a ladder": lambda i: {i - 1, i // 2},
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_edges_take_memory_in_proportion_to_steps(shape):
+    """Sets of all that is before a step took the square of it, and the time to fill them."""
+
+    def of(size: int) -> int:
+        plan = TaskPlan(steps=tuple(
+            TaskStep(step_index=i, step_id=f"s{i}",
+                     dependencies=tuple(f"s{d}" for d in SHAPES[shape](i)) if i else ())
+            for i in range(size)
+        ))  # fmt: skip
+        tracemalloc.start()
+        try:
+            graph.edges(plan)
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    first, second, third = map(of, (300, 600, 1200))
+    assert third - second <= 3 * (second - first), (first, second, third)
 
 
 @given(plans(), st.lists(st.integers(0, 9), min_size=8, max_size=8))

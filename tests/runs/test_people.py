@@ -16,7 +16,7 @@ import agentlab as al
 from agentlab.environments.chain import Chain
 from agentlab.environments.fault_plan import FaultPlan
 from agentlab.environments.suites import Suite
-from agentlab.errors import RunError, StoreVersionError, StudyError
+from agentlab.errors import RunError, StoreVersionError, StudyError, UnknownNameError
 from agentlab.minds.base import checked_plan
 from agentlab.runs.run import Run
 from agentlab.state.config import AgentRegistry, AgentSettings, ToolSettings
@@ -154,7 +154,7 @@ def test_a_replay_stops_where_the_recorded_answer_has_no_question(desk):
     run = waiting(desk)
     run.review("s0", "approve")
     run.finish()
-    run.lab = run.lab.bind(review="approve")
+    run.lab = run.lab.bind(tools=[desk.tool("refund", effect="irreversible")])
     report = run.replay()
     assert not report.identical
     assert report.matched == run.visited.index("(review)") - 1
@@ -338,6 +338,91 @@ def test_who_reviews_is_an_axis_of_a_study(fresh_names):
     runs = study.run()
     assert set(runs["status"]) == {"done"}
     assert runs.groupby("review")["success"].mean().to_dict() == {"approve": 1.0, "reject": 0.0}
+
+
+# ---- a lab that is given later ------------------------------------------------------------------
+
+
+def small(call):
+    return "approve" if int(call.arguments["order"]) < 18 else {"answer": "reject", "by": "Ada"}
+
+
+@both
+@stored
+@pytest.mark.parametrize("review", ["approve", "reject", small])
+def test_a_fork_whose_lab_answers_does_so_when_it_goes_on(
+    desk, executor, durable, review, tmp_path
+):
+    options = {"executor": executor, "strategy": "never"}
+    run = waiting(desk, tmp_path, durable, **options)
+    fork = run.fork(lab=lab(desk, review=review, **options))
+    assert (fork.next_node, [p.call_id for p in fork.waiting]) == ("WAIT", ["s0"])
+    assert not fork.stands
+    fork.finish()
+    assert fork.finished
+    assert fork.visited[len(run.visited)] == "(review)"
+    [told] = [s for s in fork.spans if s.name == "review"]
+    assert told.output["by"] == "lab"
+    assert made(desk) == [] if review == "reject" else ["refund"]
+    assert run.next_node == "WAIT"
+    assert fork.replay().identical
+    if durable:
+        again = Run.resume(tmp_path, lab(desk, **options), fork.run_id)
+        assert (again.visited, again.state) == (fork.visited, fork.state)
+        assert again.replay().identical
+
+
+@both
+@pytest.mark.parametrize("review", ["approve", small])
+def test_a_lab_given_at_resume_answers_what_waits(desk, executor, review, tmp_path):
+    options = {"executor": executor, "strategy": "never"}
+    run = waiting(desk, tmp_path, True, **options)
+    again = Run.resume(tmp_path, lab(desk, review=review, **options))
+    again.finish()
+    again.say("refund 18")  # and is asked in the same visit from here on
+    again.finish()
+    assert again.visited.count("(review)") == 1
+    assert [s.output["answer"] for s in again.spans if s.name == "review"] == [
+        "approve", "approve" if review == "approve" else "reject",
+    ]  # fmt: skip
+    assert again.visited[: len(run.visited)] == run.visited
+    assert again.replay().identical
+    for options["review"] in (review, None):
+        last = Run.resume(tmp_path, lab(desk, **options))
+        assert last.state == again.state
+        assert last.replay().identical is (options["review"] is not None)
+
+
+def test_a_lab_that_answers_does_so_before_other_steps_go_on(desk, step):
+    plan = [step("r", "refund", parameters={"order": "1"}), step("a"), step("b", "note", "a")]
+    run = al.autonomous.start(desk.lab(plan, tools=[desk.refund]), "go")
+    run.run_until(lambda state: bool(state.held))
+    assert run.next_node == "plan_execution"
+    fork = run.fork(lab=desk.lab(plan, tools=[desk.refund], review="approve"))
+    assert fork.step().node == "(review)"
+    fork.finish()
+    assert sorted(made(desk)) == ["note", "note", "refund"]
+    assert fork.replay().identical
+
+
+def test_a_lab_whose_answer_does_not_fit_raises_and_the_call_waits(desk):
+    fork = waiting(desk).fork(lab=lab(desk, review=lambda call: "perhaps"))
+    visited = list(fork.visited)
+    with pytest.raises(UnknownNameError, match="perhaps"):
+        fork.finish()
+    assert (fork.visited, [p.call_id for p in fork.waiting]) == (visited, ["s0"])
+    fork.review("s0", "approve")
+    assert fork.finish().ended == "completed"
+
+
+def test_a_pause_comes_before_the_labs_answer(desk):
+    fork = waiting(desk).fork(lab=lab(desk, review="approve"))
+    fork.pause()
+    fork.finish()
+    assert (fork.paused, made(desk)) == (True, [])
+    fork.finish()
+    assert fork.visited[-5:-3] == ["(go on)", "(review)"]
+    assert fork.replay().identical
 
 
 # ---- a process that dies while it waits ----------------------------------------------------------

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import chain
 
 from agentlab.minds.strategies.base import TriggerRule
 from agentlab.plans.task_plan import StepStatus, TaskStep
 from agentlab.state.decisions import TriggerPoint
 from agentlab.state.events import REACT, ChangeType, ContextChangeEvent, Severity
 from agentlab.state.state import State
+from agentlab.state.undecided import undecided
 
 BROKEN = frozenset({StepStatus.FAILED, StepStatus.INTERRUPTED})
 
@@ -85,20 +87,25 @@ def changes(threshold: Severity, batch: int, milestones: bool) -> TriggerRule:
     """
 
     def trigger(point: TriggerPoint, state: State, step_id: str | None) -> str | None:
-        fresh = state.fresh_events
+        found = undecided(state)
         if point is TriggerPoint.EVENT:
-            critical = [e for e in fresh if e.severity is Severity.CRITICAL]
+            critical = [e for e in found.by_severity[Severity.CRITICAL] if state.is_news(e)]
             if critical:
                 return told(critical)
-            weighty = [e for e in fresh if e.severity.reaches(threshold)]
-            return told(weighty) if len(weighty) >= batch and not state.done else None
+            heavy = [found.by_severity[s] for s in Severity if s.reaches(threshold)]
+            few = sum(map(len, heavy)) < batch or sum(map(state.is_news, chain(*heavy))) < batch
+            if few or state.done:
+                return None
+            return told(e for e in state.fresh_events if e.severity.reaches(threshold))
         if point is TriggerPoint.PHASE_END and not state.done:
-            reached = [
-                e
-                for e in fresh
-                if e.payload.get(REACT) or (milestones and e.type is ChangeType.MILESTONE_REACHED)
-            ]
-            return told(reached) if reached else None
+            reached = [found.asking, *([found.milestones] if milestones else [])]
+            if any(map(state.is_news, chain(*reached))):
+                return told(
+                    e
+                    for e in state.fresh_events
+                    if e.payload.get(REACT)
+                    or (milestones and e.type is ChangeType.MILESTONE_REACHED)
+                )
         return None
 
     return trigger

@@ -66,6 +66,7 @@ def kept_table(folder: str | Path) -> Table:
             found = store.load_run(name)
             state = found.states[-1]
             open_ = "waits for approval" if state.held else "not finished"
+            open_ = "paused" if state.paused else open_
             ended = open_ if state.final_response is None else "finished"
             made.add_row(
                 name, found.workflow, line(state.agent_id), line(state.user_input, 60),
@@ -78,7 +79,8 @@ def kept_story(run: Run, length: int = 160) -> RenderableType:
     """Tell a kept run: plan, visits, calls, decisions, response, and what waits for people."""
     state = run.state
     head = Text(f"run {run.run_id}  {run.workflow.name}  {line(state.agent_id)}", style="bold")
-    response = visible(state.final_response or "(not finished)")
+    unfinished = "(paused)" if run.paused else "(not finished)"
+    response = visible(state.final_response or unfinished)
     calls = [f"{title(c)} {arguments_text(c)} {c.reason}" for c in run.waiting]
     waits = [Text(""), Text("waits for approval", style="bold yellow")] if calls else []
     return Group(

@@ -27,7 +27,7 @@ from agentlab.base.documents import shortened
 from agentlab.environments.fault_plan import FaultKind, Persistence, TargetedFault
 from agentlab.errors import AgentLabError, PlanError, PlanParseError, RunError, UnknownNameError
 from agentlab.plans.task_plan import TaskPlan
-from agentlab.runs.graph import END, WAIT
+from agentlab.runs.graph import END
 from agentlab.runs.run import Run
 from agentlab.state.events import ChangeType, ContextChangeEvent
 from agentlab.state.state import State
@@ -131,6 +131,8 @@ class Inspector(anywidget.AnyWidget):
 
     def _do_step(self) -> None:
         self._goal = None
+        if self.run.paused:
+            self.run.go_on()
         visit = self.run.step()
         self._at = None
         self._say(f"{visit.node}: {happened(visit) or 'done'}")
@@ -148,21 +150,19 @@ class Inspector(anywidget.AnyWidget):
         """Run on for a moment, to the end or to just before the node that was asked for."""
         if self._goal is None:
             return
-        goal, deadline = self._goal, time.perf_counter() + CHUNK
-
-        def enough(_: State) -> bool:
-            return self.run.next_node in (goal, END, WAIT) or time.perf_counter() >= deadline
-
-        self.run.run_until(enough)
-        there = self.run.next_node
-        if there in (goal, END, WAIT):
+        run, goal, end = self.run, self._goal, time.perf_counter() + CHUNK
+        run.run_until(lambda _: run.next_node == goal or run.stands or time.perf_counter() >= end)
+        if run.next_node == goal or run.stands:
             self._goal = None
-            ended = "" if there == goal else f"The run ended without reaching {goal}."
-            self._say(stands(self.run) or ended)
+            missed = "" if run.next_node == goal else f"The run ended without reaching {goal}."
+            self._say(stands(run) or missed)
 
     def _do_pause(self) -> None:
         self._goal = None
         self._say(f"Paused after {len(self.run.visited)} visits.")
+        if not self.run.stands:
+            self.run.pause()
+            self.run.run_until(lambda _: self.run.stands)
 
     def _do_rewind(self) -> None:
         self._goal = None

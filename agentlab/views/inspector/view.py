@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from agentlab.environments.fault_plan import LM_KINDS, FaultKind, Persistence
-from agentlab.runs.graph import WAIT
 from agentlab.runs.run import Run
 from agentlab.runs.visits import Visit
 from agentlab.state.events import ChangeType
@@ -24,10 +23,9 @@ PUBLISHED = (ChangeType.NEW_CONSTRAINT, ChangeType.EXTERNAL_SIGNAL)
 def offered(run: Run) -> dict[str, Any]:
     """Return what the front end offers to choose from, and which of it is possible now."""
     where, _ = html.standing(run)
-    waits = where == html.WAITS
     return {
-        "ended": not waits and not where.startswith("before "),
-        "waits": waits,
+        "ended": where not in (html.WAITS, html.PAUSED) and not where.startswith("before "),
+        "waits": where == html.WAITS,
         "nodes": [clean(n) for n in run.workflow.nodes],
         "tools": [clean(t) for t in run.lab.tools],
         "kinds": [k.value for k in FaultKind if k not in LM_KINDS],
@@ -92,5 +90,7 @@ def named(run: Run) -> str:
 
 def stands(run: Run) -> str:
     """Say why a run stands although it has not ended, or nothing."""
+    if run.paused:
+        return "The run is paused; step or run to go on."
     calls = ", ".join(c.call_id for c in run.waiting)
-    return f"The run waits for {calls or 'people'}." if run.next_node == WAIT else ""
+    return f"The run waits for {calls or 'people'}." if run.stands and not run.finished else ""

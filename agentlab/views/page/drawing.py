@@ -14,7 +14,7 @@ from agentlab.base.documents import shortened
 from agentlab.plans.layout import layout
 from agentlab.plans.task_plan import StepStatus, TaskPlan, TaskStep
 from agentlab.trace.span import Span
-from agentlab.views.page.markup import Html, markup, tag
+from agentlab.views.page.markup import MOST_ROWS, Html, markup, tag
 from agentlab.views.plots import STATUS
 from agentlab.views.text import plain
 
@@ -66,10 +66,12 @@ def plan_svg(plan: TaskPlan, selected: str | None = None, *, live: bool = False)
     -------
     Html
         An SVG, a box a step: its id with a mark for its status, and its target. An arrow that
-        others imply is left out, and so are steps of earlier plans. Below it the legend.
+        others imply is left out, and so are steps of earlier plans, and of a long plan all but a
+        ``part``. Below it the legend.
     """
     if not plan.steps:
         return tag("p", "The plan has no steps.", class_="agentlab-quiet")
+    plan, left_out = part(plan, selected)
     drawn = layout(plan, ROW, TALL)
     side = 3 + (ACROSS / 2 if drawn.rows > 1 else 0)  # room for arrows from row to row
     places = {
@@ -87,7 +89,30 @@ def plan_svg(plan: TaskPlan, selected: str | None = None, *, live: bool = False)
         class_="agentlab-plan", role="group" if live else "img",
         aria_label=f"plan of {len(plan.steps)} steps",
     )  # fmt: skip
-    return markup(tag("div", svg, class_="agentlab-scroll"), legend(s.status for s in plan.steps))
+    return markup(
+        left_out, tag("div", svg, class_="agentlab-scroll"), legend(s.status for s in plan.steps)
+    )
+
+
+def part(plan: TaskPlan, selected: str | None = None) -> tuple[TaskPlan, Html | None]:
+    """Return what is shown of a plan, and words for what is left out of a long one.
+
+    That is ``MOST_ROWS`` steps on end, so no way between two of them leads through one that is
+    left out: those around the first that is not settled, or around a selected one beside them.
+    """
+    size, at = len(plan.steps), plan.current_index
+    if size <= MOST_ROWS:
+        return plan, None
+
+    def start(at: int) -> int:
+        return min(max(at - MOST_ROWS // 3, 0), size - MOST_ROWS)
+
+    chosen = plan.listed.shape.place.get(selected or "", at)
+    first = start(at) if start(at) <= chosen < start(at) + MOST_ROWS else start(chosen)
+    steps = plan.steps[first : first + MOST_ROWS]
+    text = f"Steps {first + 1:,} to {first + MOST_ROWS:,} of {size:,} are shown: "
+    text += "those around the selected one." if first != start(at) else "where the plan stands."
+    return plan.with_steps(steps), tag("p", text, class_="agentlab-quiet")
 
 
 def legend(statuses: Iterable[StepStatus]) -> Html:

@@ -15,12 +15,13 @@ from agentlab.base.values import Value
 from agentlab.plans.graph import diff
 from agentlab.plans.task_plan import TaskPlan, TaskStep
 from agentlab.runs.graph import END, WAIT
+from agentlab.runs.people import REVIEW
 from agentlab.runs.run import Run
 from agentlab.state.decisions import ReplanRecord
 from agentlab.state.state import HOMES, State
 from agentlab.trace.delta import Change, delta
 from agentlab.trace.span import Span
-from agentlab.views.page.drawing import plan_svg, status_word, timeline
+from agentlab.views.page.drawing import part, plan_svg, status_word, timeline
 from agentlab.views.page.markup import (
     MOST_ROWS,
     SHORT,
@@ -44,7 +45,7 @@ LOGGED = ("decision", "fault", "event")
 
 NOTHING = tag("i", "nothing")
 
-WAITS = "waits for people"
+WAITS, PAUSED = "waits for people", "paused"
 """Said of a run that stands, and has not ended."""
 
 
@@ -114,7 +115,7 @@ def standing(run: Run) -> tuple[str, tuple[str, ...]]:
     """Say where a run stands, in words, and what is missing when it ended without success."""
     try:
         if run.next_node == WAIT:
-            return WAITS, ()
+            return PAUSED if run.paused else WAITS if run.stands else f"before {REVIEW}", ()
         if run.next_node != END:
             return f"before {run.next_node}", ()
         if run.lab.scenario is None:
@@ -140,19 +141,22 @@ def steps_table(state: State, selected: str | None = None) -> Html:
     plan = state.task_plan
     if plan is None:
         return tag("p", "There is no plan yet.", class_="agentlab-quiet")
+    shown, left_out = part(plan, selected)
     rows = [
         (
             status_word(s.status), tag("b", s.step_id), s.label, ", ".join(s.dependencies),
             state.attempts.get(s.step_id, 0) or "", brief(s.error or s.result),
         )
-        for s in plan.steps
+        for s in shown.steps
     ]  # fmt: skip
     body = table(
         ("status", "step", "does", "after", "tries", "result or error"), rows,
-        [(s.step_id, s.step_id == selected) for s in plan.steps],
+        [(s.step_id, s.step_id == selected) for s in shown.steps],
     )  # fmt: skip
     answer = tag("p", "Answer: ", tag("code", plan.answer)) if plan.answer else None
-    return markup(body, answer, [_replan(i, r) for i, r in enumerate(state.replan_history, 1)])
+    return markup(
+        left_out, body, answer, [_replan(i, r) for i, r in enumerate(state.replan_history, 1)]
+    )
 
 
 def _replan(number: int, record: ReplanRecord) -> Html:

@@ -48,6 +48,21 @@ def test_what_was_said(waiting, tmp_path):
     assert "not finished" in shown(kept_table(tmp_path))
 
 
+def test_a_run_that_is_paused(notes, step, tmp_path):
+    lab = notes.lab([step("a"), step("b")])
+    run = get_workflow("autonomous").start(lab, "go", store=str(tmp_path))
+    run.step()
+    run.pause(by="Eve")
+    run.finish()
+    text = shown(kept_story(run))
+    assert "visit 1  (pause)\n  Eve paused the run\n" in text
+    assert "(paused)" in text
+    assert "paused" in shown(kept_table(tmp_path))
+    run.go_on(by="Bob")
+    assert "visit 2  (go on)\n  Bob let the run go on\n" in shown(kept_story(run))
+    assert "paused" not in shown(kept_table(tmp_path))
+
+
 def test_it_is_told_from_the_folder_alone(waiting, tmp_path):
     waiting.review("pay", "reject", reason="no")
     again = Run.resume(str(tmp_path), waiting.lab)

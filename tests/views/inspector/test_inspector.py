@@ -80,7 +80,9 @@ def test_a_long_run_goes_on_in_chunks_and_can_be_paused(run, monkeypatch, front_
     assert front("pause")["running"] is False
     assert front.said == "Paused after 2 visits."
     front("go_on")  # was under way when the pause was clicked
-    assert len(run.visited) == 2
+    assert run.visited[2:] == ["(pause)"]
+    assert ">paused<" in front.view["panels"]["head"]
+    assert (front.view["ended"], front.view["waits"]) == (False, False)
     front("run", node="reflection")
     while front.view["running"]:
         front("go_on")
@@ -89,6 +91,19 @@ def test_a_long_run_goes_on_in_chunks_and_can_be_paused(run, monkeypatch, front_
     while front.view["running"]:
         front("go_on")
     assert run.finished
+    assert [n for n in run.visited if n[0] == "("] == ["(pause)", "(go on)"]
+    assert run.replay().identical
+
+
+def test_a_pause_of_another_thread_is_shown_and_a_step_goes_on(run, front_end):
+    front = front_end(run)
+    run.pause(by="Ada")
+    assert front("run")["running"] is False
+    assert front.said == "The run is paused; step or run to go on."
+    assert "Ada paused the run" in front.view["panels"]["trace"]
+    front("step")
+    assert run.visited == ["(pause)", "(go on)", "load_config"]
+    assert not front.failed
 
 
 @pytest.mark.parametrize("action", ["step", "rewind", "fork"])

@@ -5,12 +5,14 @@ from __future__ import annotations
 import xml.etree.ElementTree as ET
 
 import networkx as nx
+import pytest
 from hypothesis import given, settings, strategies as st
 
 from agentlab.plans import graph
 from agentlab.plans.task_plan import StepStatus, TaskPlan, TaskStep
+from agentlab.state.state import State
 from agentlab.trace.span import Span
-from agentlab.views.page import drawing
+from agentlab.views.page import drawing, html
 from agentlab.views.page.markup import clean
 from agentlab.views.plots import STATUS
 
@@ -60,6 +62,44 @@ def test_the_plan_is_drawn_without_overlap_and_with_the_arrows_that_count(plan):
     full = nx.DiGraph([(d, s.step_id) for s in plan.steps for d in s.dependencies])
     assert set(graph.edges(plan)) == set(nx.transitive_reduction(full).edges)
     assert len(parts(svg, "path")) == len(graph.edges(plan))
+
+
+@settings(max_examples=40, deadline=None)
+@given(plan=plans(), selected=st.none() | st.sampled_from(["s0", "s3", "s9", "s15", "none"]))
+def test_of_a_long_plan_a_part_is_shown_with_words_for_the_rest(plan, selected):
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(drawing, "MOST_ROWS", 6)
+        shown, words = drawing.part(plan, selected)
+        drawn = svg_of(drawing.plan_svg(plan, selected))
+    ids, all_ids = ([s.step_id for s in p.steps] for p in (shown, plan))
+    assert [g.attrib["data-step"] for g in parts(drawn, "g")] == ids
+    if len(plan) <= 6:
+        assert (shown, words) == (plan, None)
+        return
+    first = all_ids.index(ids[0])
+    assert ids == all_ids[first : first + 6]
+    assert f"Steps {first + 1} to {first + 6} of {len(plan)} are shown: " in words
+    wanted = selected if selected in all_ids else None
+    if wanted is None and plan.remaining:
+        wanted = plan.remaining[0].step_id
+    assert wanted is None or wanted in ids
+    arrows = [(a, b) for a, b in graph.edges(plan) if a in ids and b in ids]
+    assert graph.edges(shown) == arrows
+
+
+def test_the_page_of_a_plan_of_five_thousand_steps_shows_what_fits(check):
+    steps = tuple(
+        TaskStep(step_index=n, step_id=f"s{n}", dependencies=("s0", f"s{n - 1}") if n > 1 else (),
+                 status="completed" if n < 2500 else "pending")
+        for n in range(5000)
+    )  # fmt: skip
+    plan = TaskPlan(steps=steps)
+    made = [html.graph(plan), html.steps_table(State(task_plan=plan))]
+    for one in made:
+        assert "Steps 2,401 to 2,700 of 5,000 are shown: where the plan stands." in check(one).text
+        assert len(one) < 400_000
+        assert one.count('data-step="') == 300
+    assert "those around the selected one." in html.graph(plan, "s4999")
 
 
 def test_a_drawing_is_well_formed_xml(hostile, hostile_run):
