@@ -12,12 +12,18 @@ from enum import StrEnum
 from heapq import heapify, heappop, heappush
 from typing import Annotated, Any
 
-from pydantic import Field, PlainSerializer, PlainValidator, TypeAdapter, ValidationError
+from pydantic import Field, PlainSerializer, PlainValidator, TypeAdapter
 
 from agentlab.base.documents import Json, digest
 from agentlab.base.fields import thaw
-from agentlab.base.values import Document, Value, explain
-from agentlab.errors import PlanEditError, PlanParseError, ReferenceError_, UnknownNameError
+from agentlab.base.values import Document, Value
+from agentlab.errors import (
+    ConfigError,
+    PlanEditError,
+    PlanParseError,
+    ReferenceError_,
+    UnknownNameError,
+)
 from agentlab.plans.references import STEP_ID, references, rename
 from agentlab.plans.steps import Steps
 
@@ -229,8 +235,8 @@ class TaskPlan(Value):
             raise PlanEditError("a step keeps its id; insert a new step instead")
         try:
             changed = step.replace(**changes)
-        except ValidationError as e:
-            raise PlanEditError(f"step {step_id!r}: {explain(e)}") from e
+        except ConfigError as e:
+            raise PlanEditError(f"step {step_id!r}: {e}") from e
         return self._checked(changed if s.step_id == step_id else s for s in self.steps)
 
     def insert(self, step: TaskStep, at: int | None = None) -> TaskPlan:

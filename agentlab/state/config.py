@@ -15,8 +15,9 @@ from typing import Any
 from pydantic import Field, ValidationError
 
 from agentlab.base.documents import Json
+from agentlab.base.refusals import explain
 from agentlab.base.strict_json import read_file, read_yaml
-from agentlab.base.values import Document, Value, explain
+from agentlab.base.values import Document, Value
 from agentlab.errors import ConfigError, JsonError, UnknownNameError
 from agentlab.lm.settings import ModelSettings
 from agentlab.tools.server import McpServer
@@ -229,7 +230,8 @@ def load_registry(path: str | Path) -> AgentRegistry:
     try:
         file = _File.model_validate(_document(path, read_file(path, ConfigError)))
     except ValidationError as e:
-        raise ConfigError(f"{path}: {explain(e, show=False)}") from None  # it may hold a secret
+        told = explain(e, _File, show=False)  # it may hold a secret
+        raise ConfigError(f"{path}: {told}") from None
     return _registry(file, str(path))
 
 

@@ -28,8 +28,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from agentlab.base.documents import digest
+from agentlab.base.refusals import explain
 from agentlab.base.strict_json import read_file, read_yaml
-from agentlab.base.values import explain
 from agentlab.environments.fault_plan import FaultKind, FaultPlan, Persistence, Visibility
 from agentlab.environments.named import get_environment
 from agentlab.environments.scenario import Scenario
@@ -313,7 +313,7 @@ def _value(path: Path, key: str, value: Any) -> Any:
     try:
         return FaultPlan.model_validate(value)
     except ValidationError as e:
-        raise ConfigError(f"{path}: faults: {explain(e)}") from e
+        raise ConfigError(f"{path}: faults: {explain(e, FaultPlan)}") from e
 
 
 def _whole(value: Any) -> bool:

@@ -196,8 +196,12 @@ def test_an_id_occurs_once(kind):
 @pytest.mark.parametrize(
     ("text", "name", "parts"),
     [
-        ("agents:\n  - name: x\n", "a.yaml", ["field agents.0.id: Field required"]),
-        ("agents:\n  - id: x\n    tool: [t]\n", "a.yaml", ["field agents.0.tool: Extra inputs"]),
+        ("agents:\n  - name: x\n", "a.yaml", ["field agents.0.id: is missing"]),
+        (
+            "agents:\n  - id: x\n    tool: [t]\n",
+            "a.yaml",
+            ["agents.0.tool: is no field of it"],
+        ),
         ("agents: 5\n", "a.yaml", ["field agents: ", "got int"]),
         ("- 5\n", "a.yaml", ["field (document): ", "got list"]),
         ("agents:\n  - id: x\n   name: y\n", "a.yaml", ["not YAML", "line 3"]),

@@ -211,7 +211,7 @@ MISTAKES = {
     "prose": ("Sure! First search, then book.", "no JSON document"),
     "NaN": ('{"summary": NaN, "steps": []}', "NaN is no JSON"),
     "trailing": ('{"summary": "", "steps": []} done', "there is more after the document"),
-    "a list": ("[]", "dictionary"),
+    "a list": ("[]", "expected a PlanReply or a dict"),
     "wrong tool": (
         '{"steps": [{"stepId": "a", "actionType": "call_tool", "targetResource": "advnce"}]}',
         "did you mean 'advance'",

@@ -332,7 +332,7 @@ CHAIN = "eval chain --out {out}/r"
         ("evil", "No such command 'evil'"),
         ("eval {out}/none.jsonl", "none.jsonl: cannot be read"),
         ("eval {out}/text.jsonl", "text.jsonl, line 2: not JSON"),
-        ("eval {out}/half.jsonl", "half.jsonl, line 1: field task: Field required"),
+        ("eval {out}/half.jsonl", "half.jsonl, line 1: field task: is missing"),
         ("eval {out}/none.yaml", "none.yaml: cannot be read"),
         ("eval {out}/key.yaml", "key.yaml: unknown key 'planer'; did you mean 'planner'?"),
         ("eval chain --out {out}/key.yaml", "key.yaml/study.db: cannot be written"),
