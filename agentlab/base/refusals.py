@@ -39,6 +39,7 @@ _WORDS = (
     (re.compile(r"^String should (be|have) "), "expected text of "),
     (re.compile(r"^String should match pattern "), "expected text that matches "),
     (re.compile(r"^\w+ should have "), "expected "),
+    (re.compile(r" after validation, not \d+$"), ""),
     (re.compile(r"a valid dictionary or instance of (\w+)"), r"a \1 or a dict"),
     (re.compile(r", (unable to parse|got a number with) .*"), ""),
     (re.compile(r"a valid integer"), "a whole number"),
@@ -88,6 +89,7 @@ def problems(
     return [
         f"{place}: {' or '.join(dict.fromkeys(told)).replace(' or expected ', ' or ')}{got[place]}"
         for place, told in expected.items()
+        if not any(inner.startswith(f"{place}.") for inner in expected)  # the choice that was meant
     ]
 
 
@@ -110,7 +112,8 @@ def _expected(item: Any) -> str:
 
 def _got(item: Any, owner: Any, show: bool, wire: bool) -> str:
     value = item["input"]
-    told = "" if item["type"] == "missing" else f", got {seen(value) if show else _type(value)}"
+    known = item["type"] == "missing" or ", got " in item["msg"]
+    told = "" if known else f", got {seen(value) if show else _type(value)}"
     if item["type"] in ("enum", "literal_error"):
         known = re.findall("'([^']*)'", item["ctx"]["expected"])
         return f"{told}; {suggest(value if show and isinstance(value, str) else '', known)}"
