@@ -68,7 +68,7 @@ def _rates(value: Any) -> Any:
 Text = Annotated[str, Field(min_length=1)]
 Whole = Annotated[int, Field(strict=True)]
 Positive = Annotated[int, Field(strict=True, ge=1)]
-Rate = Annotated[float, Field(strict=True, ge=0, le=1)]
+Rate = Annotated[float, Field(strict=True)]
 Names = Annotated[tuple[Text, ...], BeforeValidator(_listed)]
 Some = Field(min_length=1)
 """Of a list: at least one."""

@@ -108,10 +108,6 @@ def test_a_suite_beside_the_file(tmp_path):
         ("suite: chain\nfault_rate: [a]", "such as '0,0.1,0.3', got 'a'"),
         ("suite: chain\nfault_rate: []", "fault_rate: expected at least 1 item"),
         (
-            "suite: chain\nfault_rate: 0,2",
-            "fault_rate.1: expected a number less than .* 1, got 2.0",
-        ),
-        (
             "suite: chain\nworkers: 0",
             "workers.0: expected a number greater than or equal to 1, got",
         ),
@@ -122,7 +118,10 @@ def test_a_suite_beside_the_file(tmp_path):
         ("suite: chain\nfaults: {rat: 1}", "faults.rat: is no field of it.*did you mean 'rate'"),
         ("suite: chain\nfaults: 3", "faults: expected text or a FaultPlan or a dict, got 3"),
         ("suite: chain\n3: 4", "my.yaml: "),
-        ("suite: chain\nplanner: 3\nlimit: x\nout: []", "planner.*limit.*out: expected text, got"),
+        (
+            "suite: chain\nplanner: 3\nlimit: x\nout: []",
+            r"planner.*out: expected text, got \[\]; .*limit",
+        ),
         ("suite: !!python/object:os.system x", "not YAML"),
     ],
 )

@@ -334,7 +334,10 @@ CHAIN = "eval chain --out {out}/r"
         ("eval {out}/text.jsonl", "text.jsonl, line 2: not JSON"),
         ("eval {out}/half.jsonl", "half.jsonl, line 1: field task: is missing"),
         ("eval {out}/none.yaml", "none.yaml: cannot be read"),
-        ("eval {out}/key.yaml", "key.yaml: unknown key 'planer'; did you mean 'planner'?"),
+        (
+            "eval {out}/key.yaml",
+            "key.yaml: field planer: is no field of it, got 'search'; did you mean",
+        ),
         ("eval chain --out {out}/key.yaml", "key.yaml/study.db: cannot be written"),
         ("eval chain --out {out}/key.yaml/below", "cannot be written (Not a directory)"),
         ("eval chain --out /proc/agentlab", "/proc/agentlab/study.db: cannot be written"),
