@@ -16,10 +16,8 @@ from pathlib import Path
 from sys import float_info
 from typing import Any, NoReturn
 
+from agentlab.base.documents import DEPTH
 from agentlab.errors import JsonError
-
-DEPTH = 256
-"""Levels of lists and objects."""
 
 DIGITS = 400
 """Characters of a number."""

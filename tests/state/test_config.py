@@ -208,6 +208,10 @@ def test_an_id_occurs_once(kind):
         ("agents: !!python/object/apply:os.getcwd []\n", "a.yaml", ["not YAML", "line 1"]),
         ("agents: [\x01]\n", "a.yaml", ["not YAML"]),
         ("agents = [\n", "a.toml", ["not TOML", "end of document"]),
+        ("a = " + "[" * 5000, "a.toml", ["not TOML"]),
+        ("a = " + "1" * 5000, "a.toml", ["not TOML"]),
+        ("a = nan", "a.toml", ["no finite number"]),
+        ("a = 2024-01-02", "a.toml", ["holds a date"]),
         ('models = [{modelId = "m", topP = 2.0}]', "a.toml", ["field models.0.topP: "]),
     ],
 )
