@@ -37,6 +37,29 @@ def percent(share: float, digits: int = 0) -> str:
     return "–" if share != share else f"{share:.{digits}%}"
 
 
+def number(value: float, digits: int | None = None) -> str:
+    """Return a number with so many digits behind the point (default: few); a dash when unknown.
+
+    Examples
+    --------
+    >>> number(3), number(1234.5), number(-0.25, 2), number(float("nan"))
+    ('3.0', '1234', '−0.25', '–')
+    """
+    digits = int(abs(value) < 100) if digits is None else digits
+    return "–" if value != value else f"{value:.{digits}f}".replace("-", "−")
+
+
+def interval(low: float, high: float) -> str:
+    """Return the ends of an interval of shares, in per cent; a dash when they are unknown.
+
+    Examples
+    --------
+    >>> interval(0.31, 0.552), interval(-0.05, 0.1), interval(float("nan"), float("nan"))
+    ('31 … 55', '−5 … 10', '–')
+    """
+    return "–" if low != low else f"{number(100 * low, 0)} … {number(100 * high, 0)}"
+
+
 _CANONICAL = json.JSONEncoder(
     sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
 )

@@ -526,5 +526,13 @@ def test_numbers_that_are_not_known_are_a_dash():
     assert (terminal.number(3.14), terminal.number(123.4)) == ("3.1", "123")
 
 
+def test_an_interval_reads_the_same_on_the_terminal_and_in_the_report(results):
+    again = ("eval", "quickstart", *SMALL[:-2], "--limit", "6", "--out", str(results))
+    shown = set(re.findall(r"% \[(−?\d+ … −?\d+)\]", run(*again).stdout))
+    path = Path(run("report", str(results)).stdout.strip())
+    assert shown
+    assert shown <= set(re.findall(r"−?\d+ … −?\d+", path.read_text(encoding="utf-8")))
+
+
 def test_a_line_is_one_line():
     assert terminal.line("a\n\tb\x00c", 6) == "a b\\x…"
