@@ -5,10 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
+from sys import float_info
 from typing import Any
 
 Json = Any
 """A JSON value: None, bool, int, float, str, list or dict with string keys."""
+
+DEPTH = 256
+"""Levels of lists and objects that a document may have."""
 
 
 def shortened(text: str, length: int) -> str:
@@ -31,6 +35,29 @@ def percent(share: float, digits: int = 0) -> str:
     ('93%', '93.1%', '–')
     """
     return "–" if share != share else f"{share:.{digits}%}"
+
+
+def number(value: float, digits: int | None = None) -> str:
+    """Return a number with so many digits behind the point (default: few); a dash when unknown.
+
+    Examples
+    --------
+    >>> number(3), number(1234.5), number(-0.25, 2), number(float("nan"))
+    ('3.0', '1234', '−0.25', '–')
+    """
+    digits = int(abs(value) < 100) if digits is None else digits
+    return "–" if value != value else f"{value:.{digits}f}".replace("-", "−")
+
+
+def interval(low: float, high: float) -> str:
+    """Return the ends of an interval of shares, in per cent; a dash when they are unknown.
+
+    Examples
+    --------
+    >>> interval(0.31, 0.552), interval(-0.05, 0.1), interval(float("nan"), float("nan"))
+    ('31 … 55', '−5 … 10', '–')
+    """
+    return "–" if low != low else f"{number(100 * low, 0)} … {number(100 * high, 0)}"
 
 
 _CANONICAL = json.JSONEncoder(
@@ -95,14 +122,18 @@ def set_path(document: dict[str, Any], path: Sequence[str], value: Json) -> dict
     return {**document, head: inner}
 
 
-def is_json(value: Any) -> bool:
-    """Say whether ``value`` is JSON through and through (finite numbers, string keys)."""
-    if value is None or isinstance(value, (bool, int, str)):
+def is_json(value: Any, levels: int = DEPTH) -> bool:
+    """Say whether ``value`` is JSON through and through, as the strict reader takes it.
+
+    That is: string keys, numbers that a double can hold, at most ``DEPTH`` levels.
+    """
+    if value is None or isinstance(value, (bool, str)):
         return True
-    if isinstance(value, float):
-        return value == value and value not in (float("inf"), float("-inf"))
+    if isinstance(value, (int, float)):
+        return -float_info.max <= value <= float_info.max
     if isinstance(value, list):
-        return all(map(is_json, value))
+        return levels > 0 and all(is_json(v, levels - 1) for v in value)
     if isinstance(value, dict):
-        return all(isinstance(k, str) and is_json(v) for k, v in value.items())
+        inner = (isinstance(k, str) and is_json(v, levels - 1) for k, v in value.items())
+        return levels > 0 and all(inner)
     return False

@@ -11,15 +11,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from sys import float_info
 from typing import Any, NoReturn
 
+from agentlab.base.documents import DEPTH
 from agentlab.errors import JsonError
-
-DEPTH = 256
-"""Levels of lists and objects."""
 
 DIGITS = 400
 """Characters of a number."""
@@ -87,9 +85,9 @@ def read_json(text: str | bytes, *, depth: int = DEPTH, size: int = SIZE) -> Any
     except RecursionError:
         raise JsonError(_TOO_DEEP.format(depth)) from None
     except _Wrong:
-        raise _error(text, *_first_problem(text, depth)) from None
+        raise next(all_problems(text, depth)) from None
     if text.count("[") + text.count("{") > depth and _is_deeper(value, depth):
-        raise _error(text, *_first_problem(text, depth))
+        raise next(all_problems(text, depth))
     return value
 
 
@@ -114,7 +112,7 @@ def read_json_file(path: str | Path, problem: type[Exception]) -> Any:
 
 
 class _Wrong(Exception):
-    """The parser met what JSON does not allow; ``_first_problem`` says what and where."""
+    """The parser met what JSON does not allow; ``all_problems`` says what and where."""
 
 
 def _refuse(word: str) -> NoReturn:
@@ -149,21 +147,17 @@ def _number_problem(word: str) -> str | None:
     return None
 
 
-def _first_problem(text: str, depth: int) -> tuple[int, str, tuple[str | int, ...]]:
-    """Return where the first thing is that JSON allows no more than we do, and what, and its path.
-
-    Up to there the parser has found the text to be JSON.
-    """
+def all_problems(text: str, depth: int = DEPTH) -> Iterator[JsonError]:
+    """Yield what JSON allows, or would read, and we do not, in a text that is JSON up to there."""
     path: list[str | int] = []
     keys: list[set[str]] = []
     for token in _TOKEN.finditer(text):
         word, problem = token[0], None
         if word in ("[", "{"):
-            if len(path) >= depth:
-                problem = _TOO_DEEP.format(depth)
-            else:
-                path.append(0 if word == "[" else "")
-                keys.append(set())
+            if len(path) == depth:
+                yield _error(text, token.start(), _TOO_DEEP.format(depth), path)
+            path.append(0 if word == "[" else "")
+            keys.append(set())
         elif word in ("]", "}"):
             del path[-1:], keys[-1:]
         elif word == ",":
@@ -175,8 +169,7 @@ def _first_problem(text: str, depth: int) -> tuple[int, str, tuple[str | int, ..
         elif word[0] != '"':
             problem = _number_problem(word)
         if problem:
-            return token.start(), problem, tuple(path)
-    raise AssertionError("the parser found something that is not there")  # pragma: no cover
+            yield _error(text, token.start(), problem, path)
 
 
 def _is_deeper(value: Any, depth: int) -> bool:

@@ -18,24 +18,28 @@ and never changed in place. ``digest`` is their identity across processes.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any, Self, TypeVar
+from dataclasses import field
+from functools import cache, wraps
+from typing import TYPE_CHECKING, Annotated, Any, Self, TypeVar, dataclass_transform
 
 from pydantic import (
     BaseModel,
     ConfigDict,
+    Field,
     GetCoreSchemaHandler,
     TypeAdapter,
     ValidationError,
 )
 from pydantic.alias_generators import to_camel
+from pydantic.dataclasses import dataclass
 from pydantic_core import core_schema
 
-from agentlab.base.documents import digest, shortened
+from agentlab.base.documents import digest
 from agentlab.base.persistent import PersistentMap, PersistentVector
+from agentlab.base.refusals import explain, seen
 from agentlab.base.trail import All, At, Gone, More, onward, since
+from agentlab.errors import ConfigError, suggest
 
 T = TypeVar("T")
 V = TypeVar("V", bound="Value")
@@ -77,7 +81,58 @@ Document = Annotated[dict[str, Any], _ByReference()]
 """A JSON object kept by reference (validation does not copy it)."""
 
 
-class Value(BaseModel):
+Count = Annotated[int, Field(ge=0, strict=True)]
+"""A whole number of at least 0; no text, and neither true nor false, is taken for one."""
+
+Amount = Annotated[float, Field(ge=0, strict=True)]
+"""A number of at least 0."""
+
+
+if TYPE_CHECKING:  # a constructor is typed by the fields of its record
+    from pydantic._internal._model_construction import ModelMetaclass as _ByHand
+else:
+
+    class _ByHand(type(BaseModel)):
+        """Makes records: what a caller got wrong is a ConfigError of one line.
+
+        Data that are validated (files, replies) do not come through here: pydantic makes records
+        of them without a call, and whoever reads them says where they came from.
+        """
+
+        def __call__(cls, *given: Any, **fields: Any) -> Any:
+            if given:
+                names = ", ".join(cls.model_fields)
+                raise ConfigError(
+                    f"{cls.__name__}: expected fields by name ({names}), got {seen(given[0])}"
+                )
+            try:
+                return super().__call__(**fields)
+            except ValidationError as e:
+                raise ConfigError(f"{cls.__name__}: {explain(e, cls, wire=False)}") from None
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
+def record(cls: type[T]) -> type[T]:
+    """Make a frozen dataclass whose fields are checked when it is made by hand, as a Value's are.
+
+    For records that are called with positions, or that hold what is no data.
+    """
+    config = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
+    made: Any = dataclass(frozen=True, config=config)(cls)
+    init = made.__init__
+
+    @wraps(init)
+    def checked(self: Any, *given: Any, **fields: Any) -> None:
+        try:
+            init(self, *given, **fields)
+        except ValidationError as e:
+            raise ConfigError(f"{cls.__name__}: {explain(e, made, wire=False)}") from None
+
+    made.__init__ = checked
+    return made  # type: ignore[no-any-return]
+
+
+class Value(BaseModel, metaclass=_ByHand):
     """Base of every record: frozen, closed to unknown fields, both spellings accepted."""
 
     model_config = ConfigDict(
@@ -100,14 +155,12 @@ class Value(BaseModel):
 
         Raises
         ------
-        pydantic.ValidationError
-            A value has the wrong type.
-        TypeError
-            A name is no field of this record.
+        ConfigError
+            A value has the wrong type, or a name is no field of this record.
         """
         cls = type(self)
         for name, value in changes.items():
-            changes[name] = _validator(cls, name)(value)
+            changes[name] = validated(cls, name, value)
         new = self._with(changes, [(n, All) for n, v in changes.items() if type(v) in _GROWING])
         _set_given(new, self.model_fields_set | changes.keys())
         return new
@@ -196,23 +249,6 @@ class Value(BaseModel):
         return self.model_dump(mode="json")
 
 
-if TYPE_CHECKING:
-    Said = Value  # its constructor is typed as every record's
-else:
-
-    class _ByHand(type(BaseModel)):
-        def __call__(cls, **fields: Any) -> Any:  # not when data are validated
-            from agentlab.errors import ConfigError
-
-            try:
-                return super().__call__(**fields)
-            except ValidationError as e:
-                raise ConfigError(f"{cls.__name__}: {explain(e)}") from None
-
-    class Said(Value, metaclass=_ByHand):
-        """A record that people make by hand: what does not fit is a ConfigError of one line."""
-
-
 _GROWING = frozenset({PersistentVector, PersistentMap})
 _MARKED = _GROWING | {More, At, Gone}
 
@@ -224,12 +260,17 @@ def _unset(cls: type[Value]) -> dict[str, Any]:
 
 
 @cache
-def _validator(cls: type[Value], name: str) -> Any:
-    from agentlab.errors import suggest
+def validator(cls: type[Value], name: str) -> Any:
+    """Return the function that checks and converts a field; what does not fit is pydantic's error.
 
+    Raises
+    ------
+    ConfigError
+        There is no such field.
+    """
     field = cls.model_fields.get(name)
     if field is None:
-        raise TypeError(
+        raise ConfigError(
             f"{cls.__name__} has no field {name!r}; {suggest(name, list(cls.model_fields))}"
         )
     annotation: Any = field.annotation
@@ -239,8 +280,18 @@ def _validator(cls: type[Value], name: str) -> Any:
 
 
 def validated(cls: type[Value], name: str, value: Any) -> Any:
-    """Return ``value`` as the field ``name`` of ``cls`` would hold it."""
-    return _validator(cls, name)(value)
+    """Return ``value`` as the field ``name`` of ``cls`` would hold it.
+
+    Raises
+    ------
+    ConfigError
+        It cannot hold it, or there is no such field.
+    """
+    try:
+        return validator(cls, name)(value)
+    except ValidationError as e:
+        told = explain(e, cls.model_fields[name].annotation, wire=False, within=name)
+        raise ConfigError(f"{cls.__name__}: {told}") from None
 
 
 def _adapter_config(annotation: Any) -> ConfigDict | None:
@@ -265,31 +316,6 @@ def with_fields(record: V, fields: Mapping[str, Any], problem: type[Exception], 
     for name, value in fields.items():
         try:
             record = record.edited(**{name: value})
-        except ValidationError as e:
-            raise problem(f"{what}: {explain(e).replace('field (document)', name, 1)}") from e
-        except TypeError as e:
+        except ConfigError as e:
             raise problem(f"{what}: {e}") from e
     return record
-
-
-def explain(error: ValidationError, *, show: bool = True) -> str:
-    """Put a validation error into one line: field, what is wrong, what arrived.
-
-    Parameters
-    ----------
-    error : ValidationError
-    show : bool
-        False: say only of which type it was, since the value may be a secret.
-    """
-    parts = []
-    for item in error.errors(include_url=False)[:5]:
-        where = ".".join(map(str, item["loc"])) or "(document)"
-        got = repr(shortened(str(item["input"]), 60)) if show else type(item["input"]).__name__
-        got = "" if item["type"] == "missing" else f", got {got}"
-        if item["type"] in ("enum", "literal_error") and show:
-            from agentlab.errors import suggest
-
-            known = re.findall("'([^']*)'", item["ctx"]["expected"])
-            got += f"; {suggest(str(item['input']), known)}"
-        parts.append(f"field {where}: {item['msg']}{got}")
-    return "; ".join(parts)

@@ -53,7 +53,7 @@ class Visibility(StrEnum):
 
 def _weights(value: dict[Any, float]) -> dict[Any, float]:
     if not all(0 <= w < inf for w in value.values()) or sum(value.values()) <= 0:
-        raise ValueError(f"expected weights >= 0 that do not all vanish, got {value!r}")
+        raise ValueError("expected weights >= 0 that do not all vanish")
     return value
 
 

@@ -10,8 +10,8 @@ from typing import Any, overload
 
 from pydantic import ValidationError
 
+from agentlab.base.refusals import explain
 from agentlab.base.strict_json import read_file, read_json
-from agentlab.base.values import explain
 from agentlab.environments.named import ENVIRONMENTS, get_environment
 from agentlab.environments.scenario import Scenario, tool_step
 from agentlab.errors import (
@@ -224,7 +224,7 @@ def _read_line(path: Path, number: int, line: str, check: Callable[[Scenario], N
     except JsonError as e:
         raise ScenarioError(f"{path}, line {number}: not JSON: {e}") from e
     except ValidationError as e:
-        raise ScenarioError(f"{path}, line {number}: {explain(e)}") from e
+        raise ScenarioError(f"{path}, line {number}: {explain(e, Scenario)}") from e
     except AgentLabError as e:
         raise ScenarioError(f"{path}, line {number}: {e}") from e
 

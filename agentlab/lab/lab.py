@@ -55,8 +55,6 @@ from agentlab.trace.journal import Address, Journal, NestedJournal, NoJournal
 from agentlab.trace.recorder import NestedRecorder, Recorder
 
 log = logging.getLogger("agentlab")
-
-
 _NOBODY_HEARS = nullcontext()
 
 
@@ -210,9 +208,8 @@ class Lab(ToolDoor):
         if {"planner", "strategy", "model"} & set(changes):
             _check_asked(bound.planner, bound.strategy, bound.model)
         bound.__dict__["_complained"] = set()
-        if not {"seed", "strategy", "scenario", "faults"} & set(changes):
-            return bound
-        bound.__dict__.pop("_first", None)
+        if {"seed", "strategy", "scenario", "faults"} & set(changes):
+            bound.__dict__.pop("_first", None)
         return bound
 
     def __repr__(self) -> str:
@@ -390,7 +387,7 @@ class Lab(ToolDoor):
             Where it is: ``name`` tells talks of one place apart, and is the thinking stage that the
             handler hears the tokens of (``on_thinking_content``).
         on_token : callable, optional
-            Given the tokens instead: those of an answer, and of nothing else, go to the user.
+            Given the tokens instead: those of an answer, which alone go to the user.
         """
         if self.model is None:
             return nullcontext(Talk.of_nobody())

@@ -33,7 +33,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from pydantic import SecretStr, ValidationError
 
-from agentlab.base.values import explain
+from agentlab.base.refusals import explain
 from agentlab.errors import ConfigError, ReplayError, UnknownNameError
 from agentlab.lm.endpoint import ENDPOINT_KEY, Endpoint, Retrying
 from agentlab.lm.engine import SUPPORTS
@@ -115,7 +115,7 @@ def _settings(model: str, query: str) -> tuple[ModelSettings, float | None]:
     try:
         return ModelSettings.model_validate({"model_id": model, **given}), timeout
     except ValidationError as e:
-        raise ConfigError(f"{model}: {explain(e)}") from e
+        raise ConfigError(f"{model}: {explain(e, ModelSettings)}") from e
 
 
 def _checked(url: str) -> str:

@@ -19,11 +19,14 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
+
+from pydantic import InstanceOf
 
 from agentlab.base.strict_json import read_json_file
+from agentlab.base.values import Amount, record
 from agentlab.errors import ConfigError, LMRateLimited, LMTimeout, LMUnavailable, ScriptExhausted
 from agentlab.lm.model import Model
 from agentlab.lm.outcome import reply_parts
@@ -42,14 +45,14 @@ NAME = "scripted/model"
 """What a scripted model is called unless it is given a name."""
 
 
-@dataclass(frozen=True)
+@record
 class Reply:
     """One scripted reply."""
 
-    text: str
-    finish: str = "stop"
+    text: InstanceOf[str]  # as it is: half a surrogate pair too
+    finish: Literal["stop", "tool_call", "length", "content_filter"] = "stop"
     """"stop", "tool_call", "length" (cut off) or "content_filter" (refused)."""
-    delay: float = 0.0
+    delay: Amount = 0.0
     """Wall seconds before the reply, or before each token of a stream its share of them."""
     chunks: tuple[int, ...] | None = None
     """Characters of each piece of a stream; None: a word each."""
@@ -226,7 +229,7 @@ def _reply(answer: Any, delay: float = 0.0, chunks: Sequence[int] | None = None)
         return answer
     told = {"text": answer} if isinstance(answer, str) else answer
     try:
-        _, finish = reply_parts(told)
+        finish: Any = reply_parts(told)[1]
     except ValueError as e:
         raise ConfigError(
             f"a scripted reply is one, say(...) or its like, or an exception: {e}"

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from agentlab.base.documents import Json, canonical
-from agentlab.base.values import explain
+from agentlab.base.refusals import explain
 from agentlab.errors import LMError, PlanEditError
 from agentlab.lm.adapters import DocumentAdapter, ParseError, TextAdapter, parse_problem, signature
 from agentlab.lm.door import lm_errors

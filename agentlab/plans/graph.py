@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from agentlab.plans.task_plan import SETTLED, StepStatus, TaskPlan, TaskStep
@@ -90,20 +90,34 @@ def critical_path(
     seconds : callable
         Duration of a step; default 1 each.
     """
-    best: dict[str, tuple[float, str | None]] = {}  # length of the longest way, and whence it comes
-    for step in plan.steps:
-        before = max(
-            ((best[d][0], d) for d in step.dependencies if d in best),
-            key=lambda item: item[0], default=(0.0, None),
-        )  # fmt: skip
-        best[step.step_id] = (before[0] + seconds(step), before[1])
-    length, at = max(((way, i) for i, (way, _) in best.items()), key=lambda item: item[0],
-                     default=(0.0, None))  # fmt: skip
+    return longest((s.step_id, s.dependencies, seconds(s)) for s in plan.steps)
+
+
+def longest(
+    steps: Iterable[tuple[str, Iterable[str], float]],
+) -> tuple[tuple[str, ...], float]:
+    """Return the longest path, first step first, and its length.
+
+    Parameters
+    ----------
+    steps : iterable of (id, ids of its dependencies, length)
+        In a topological order.
+    """
+    best: dict[str | None, tuple[float, str | None]] = {None: (0.0, None)}
+    """Step to the length of the longest way to it, and whence that comes."""
+
+    def far(step: str | None) -> float:
+        return best[step][0]
+
+    for step, needs, length in steps:
+        last = max((d for d in needs if d in best), key=far, default=None)
+        best[step] = (far(last) + length, last)
+    end = at = max(list(best)[1:], key=far, default=None)
     path: list[str] = []
     while at is not None:
         path.append(at)
         at = best[at][1]
-    return tuple(reversed(path)), length
+    return tuple(reversed(path)), far(end)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from typing import Any
 from pydantic import Field, ValidationError
 
 from agentlab.base.documents import Json
+from agentlab.base.refusals import problems
 from agentlab.base.values import Value
 from agentlab.errors import PlanParseError, ReferenceError_
 from agentlab.plans.references import STEP_ID, references, rename
@@ -87,9 +88,8 @@ def parse_plan(
     try:
         parsed = PlanReply.model_validate(reply)
     except ValidationError as e:
-        raise PlanParseError(
-            [f"{'.'.join(map(str, i['loc'])) or '(reply)'}: {i['msg']}" for i in e.errors()]
-        ) from e
+        found = problems(e, PlanReply)
+        raise PlanParseError([text.replace("(document)", "(reply)", 1) for text in found]) from e
     ids = _step_ids(parsed.steps, taken)
     by_name = {r.step_id: i for r, i in zip(parsed.steps, ids, strict=True) if r.step_id}
 

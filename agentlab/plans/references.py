@@ -132,11 +132,8 @@ def references(value: Json) -> Iterator[Reference]:
     if isinstance(value, str):
         if "${" in value:
             yield from (part for part in parse(value) if isinstance(part, Reference))
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from references(item)
-    elif isinstance(value, list):
-        for item in value:
+    elif isinstance(value, (dict, list)):
+        for item in value.values() if isinstance(value, dict) else value:
             yield from references(item)
 
 
@@ -148,19 +145,26 @@ def rename(value: Json, new_name: Callable[[str], str]) -> Json:
     >>> rename({"id": "${0.a} $${0}"}, lambda step: "find" if step == "0" else step)
     {'id': '${find.a} $${0}'}
     """
-    if isinstance(value, str):
-        if "${" not in value:
-            return value
+
+    def renamed(text: str) -> str:
         return "".join(
             str(Reference(new_name(p.step), p.path))
             if isinstance(p, Reference)
             else p.replace("${", "$${")
-            for p in parse(value)
+            for p in parse(text)
         )
+
+    return _mapped(value, renamed)
+
+
+def _mapped(value: Json, change: Callable[[str], Json]) -> Json:
+    """Return ``value`` with every text in it changed that may hold a reference."""
+    if isinstance(value, str):
+        return change(value) if "${" in value else value
     if isinstance(value, dict):
-        return {key: rename(item, new_name) for key, item in value.items()}
+        return {key: _mapped(item, change) for key, item in value.items()}
     if isinstance(value, list):
-        return [rename(item, new_name) for item in value]
+        return [_mapped(item, change) for item in value]
     return value
 
 
@@ -179,18 +183,14 @@ def resolve(value: Json, results: Mapping[str, Json]) -> Json:
     ReferenceError_
         A step has no result, or its path gives null: the message lists the keys that exist.
     """
-    if isinstance(value, str):
-        if "${" not in value:
-            return value
-        parts = parse(value)
+
+    def resolved(text: str) -> Json:
+        parts = parse(text)
         if len(parts) == 1 and isinstance(parts[0], Reference):
             return lookup(parts[0], results)
         return "".join(_text(lookup(p, results)) if isinstance(p, Reference) else p for p in parts)
-    if isinstance(value, dict):
-        return {key: resolve(item, results) for key, item in value.items()}
-    if isinstance(value, list):
-        return [resolve(item, results) for item in value]
-    return value
+
+    return _mapped(value, resolved)
 
 
 def lookup(reference: Reference, results: Mapping[str, Json]) -> Json:

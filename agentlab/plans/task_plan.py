@@ -8,16 +8,24 @@ cannot be edited.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from enum import StrEnum
-from heapq import heapify, heappop, heappush
+from graphlib import CycleError, TopologicalSorter
+from heapq import heappop, heappush
 from typing import Annotated, Any
 
-from pydantic import Field, PlainSerializer, PlainValidator, TypeAdapter, ValidationError
+from pydantic import Field, PlainSerializer, PlainValidator, TypeAdapter
 
 from agentlab.base.documents import Json, digest
 from agentlab.base.fields import thaw
-from agentlab.base.values import Document, Value, explain
-from agentlab.errors import PlanEditError, PlanParseError, ReferenceError_, UnknownNameError
+from agentlab.base.values import Document, Value
+from agentlab.errors import (
+    ConfigError,
+    PlanEditError,
+    PlanParseError,
+    ReferenceError_,
+    UnknownNameError,
+)
 from agentlab.plans.references import STEP_ID, references, rename
 from agentlab.plans.steps import Steps
 
@@ -230,8 +238,8 @@ class TaskPlan(Value):
             raise PlanEditError("a step keeps its id; insert a new step instead")
         try:
             changed = step.replace(**changes)
-        except ValidationError as e:
-            raise PlanEditError(f"step {step_id!r}: {explain(e)}") from e
+        except ConfigError as e:
+            raise PlanEditError(f"step {step_id!r}: {e}") from e
         return self._checked(changed if s.step_id == step_id else s for s in self.steps)
 
     def insert(self, step: TaskStep, at: int | None = None) -> TaskPlan:
@@ -310,26 +318,22 @@ def ordered(steps: Sequence[TaskStep], known: Collection[str] = ()) -> tuple[Tas
     violations = [text for n, s in enumerate(steps) for text in _violations(s, n, position, known)]
     if violations:
         raise PlanParseError(violations)
-    waits = [len({d for d in s.dependencies if d in position}) for s in steps]
-    dependents: list[list[int]] = [[] for _ in steps]
-    for n, step in enumerate(steps):
-        for d in {d for d in step.dependencies if d in position}:
-            dependents[position[d]].append(n)
-    ready = [n for n, count in enumerate(waits) if not count]
-    heapify(ready)
-    order: list[TaskStep] = []
-    while ready:
-        place, index = heappop(ready), len(order)
-        step = steps[place]
-        order.append(step if step.step_index == index else step.put(step_index=index))
-        for n in dependents[place]:
-            waits[n] -= 1
-            if not waits[n]:
-                heappush(ready, n)
-    if len(order) < len(steps):
-        left = sorted(s.step_id for s, count in zip(steps, waits, strict=True) if count)
+    before = ([position[d] for d in dict.fromkeys(s.dependencies) if d in position] for s in steps)
+    sorter = TopologicalSorter(dict(enumerate(before)))
+    with suppress(CycleError):  # what is in no cycle is ordered all the same
+        sorter.prepare()
+    order: list[int] = []
+    ready: list[int] = []
+    while sorter:
+        for place in sorter.get_ready():
+            heappush(ready, place)
+        if not ready:
+            break
+        order.append(heappop(ready))
+        sorter.done(order[-1])
+    if left := sorted(steps[n].step_id for n in {*range(len(steps))} - {*order}):
         raise PlanParseError([f"cyclic dependency among {', '.join(left)}"])
-    return tuple(order)
+    return tuple(_numbered(steps[place] for place in order))
 
 
 def _violations(

@@ -34,7 +34,9 @@ def following(graph: Graph, visited: Sequence[str], state: State, heard: Callabl
     after what was said to begin a turn, the graph's entry. A published event ends a wait after a
     node that listens: the node is visited again.
     """
-    last = next((n for n in reversed(visited) if n not in BY_HAND or n == SAY), SAY)
+    last = visited[-1] if visited else SAY
+    if last in BY_HAND:
+        last = next((n for n in reversed(visited) if n not in BY_HAND or n == SAY), SAY)
     if last == SAY:
         return graph.entry
     target = graph.route(last, state)

@@ -14,9 +14,10 @@ from typing import Any
 
 from pydantic import Field, ValidationError
 
-from agentlab.base.documents import Json
+from agentlab.base.documents import Json, is_json
+from agentlab.base.refusals import explain
 from agentlab.base.strict_json import read_file, read_yaml
-from agentlab.base.values import Document, Value, explain
+from agentlab.base.values import Document, Value
 from agentlab.errors import ConfigError, JsonError, UnknownNameError
 from agentlab.lm.settings import ModelSettings
 from agentlab.tools.server import McpServer
@@ -229,7 +230,8 @@ def load_registry(path: str | Path) -> AgentRegistry:
     try:
         file = _File.model_validate(_document(path, read_file(path, ConfigError)))
     except ValidationError as e:
-        raise ConfigError(f"{path}: {explain(e, show=False)}") from None  # it may hold a secret
+        told = explain(e, _File, show=False)  # it may hold a secret
+        raise ConfigError(f"{path}: {told}") from None
     return _registry(file, str(path))
 
 
@@ -244,9 +246,12 @@ def _document(path: Path, text: str) -> Any:
         import tomllib
 
         try:
-            return tomllib.loads(text)
-        except tomllib.TOMLDecodeError as e:
+            document = tomllib.loads(text)
+        except (ValueError, RecursionError) as e:  # numbers and nesting without end are so, too
             raise ConfigError(f"{path}: not TOML: {e}") from None
+        if not is_json(document):
+            raise ConfigError(f"{path}: holds a date, a time, or no finite number: JSON has none")
+        return document
     try:
         return read_yaml(text) or {}
     except JsonError as e:

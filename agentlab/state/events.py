@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import Field
 
-from agentlab.base.values import Document, Said
+from agentlab.base.values import Document, Value
 
 
 class Severity(StrEnum):
@@ -67,7 +67,7 @@ def _severity(known: dict[str, Any]) -> Severity:
     return SEVERITY.get(known.get("type"), Severity.WARNING)  # type: ignore[arg-type]
 
 
-class ContextChangeEvent(Said):
+class ContextChangeEvent(Value):
     """Something that changes a run's situation."""
 
     session_id: str = ""

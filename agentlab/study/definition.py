@@ -20,21 +20,23 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import replace
+from itertools import chain
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import ValidationError
+from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError
 
 from agentlab.base.documents import digest
+from agentlab.base.refusals import explain
 from agentlab.base.strict_json import read_file, read_yaml
-from agentlab.base.values import explain
+from agentlab.base.values import record
 from agentlab.environments.fault_plan import FaultKind, FaultPlan, Persistence, Visibility
 from agentlab.environments.named import get_environment
 from agentlab.environments.scenario import Scenario
 from agentlab.environments.suites import Suite, load_suite, recorded_study
-from agentlab.errors import AgentLabError, ConfigError, JsonError, UnknownNameError, suggest
+from agentlab.errors import AgentLabError, ConfigError, JsonError, UnknownNameError
 from agentlab.study.grid import AXES, GIVEN, grid
 from agentlab.study.study import Study
 
@@ -54,7 +56,25 @@ and ``silent`` are the same draws of missing, empty and wrong results; of silent
 not told."""
 
 
-@dataclass(frozen=True)
+def _listed(value: Any) -> Any:
+    return tuple(value) if isinstance(value, (list, tuple)) else (value,)
+
+
+def _rates(value: Any) -> Any:
+    parts = [parse_rates(v) if isinstance(v, str) else (v,) for v in _listed(value)]
+    return tuple(chain.from_iterable(parts))
+
+
+Text = Annotated[str, Field(min_length=1)]
+Whole = Annotated[int, Field(strict=True)]
+Positive = Annotated[int, Field(strict=True, ge=1)]
+Rate = Annotated[float, Field(strict=True)]
+Names = Annotated[tuple[Text, ...], BeforeValidator(_listed)]
+Some = Field(min_length=1)
+"""Of a list: at least one."""
+
+
+@record
 class Definition:
     """What a study is made of, as text and numbers.
 
@@ -77,20 +97,20 @@ class Definition:
         Folder of the results; default: ``results/`` and the suite's name.
     """
 
-    suite: str
-    planner: tuple[str, ...] = ()
-    strategy: tuple[str, ...] = ("never", "retry(2)", "retry_then_replan(2)", "on_error")
-    workflow: tuple[str, ...] = ("autonomous",)
-    workers: tuple[int, ...] = (1,)
-    fault_rate: tuple[float, ...] = (0.0, 0.1, 0.3)
-    seeds: int | tuple[int, ...] = 5
-    faults: str | FaultPlan = "scenario"
-    out: str | None = None
-    lm: tuple[str, ...] = ()
-    reflector: tuple[str, ...] = ()
-    responder: tuple[str, ...] = ()
-    review: tuple[str, ...] = ()
-    limit: int | None = None
+    suite: Text
+    planner: Names = ()
+    strategy: Annotated[Names, Some] = ("never", "retry(2)", "retry_then_replan(2)", "on_error")
+    workflow: Annotated[Names, Some] = ("autonomous",)
+    workers: Annotated[tuple[Positive, ...], BeforeValidator(_listed), Some] = (1,)
+    fault_rate: Annotated[tuple[Rate, ...], BeforeValidator(_rates), Some] = (0.0, 0.1, 0.3)
+    seeds: Positive | Annotated[tuple[Whole, ...], Some] = 5
+    faults: Text | FaultPlan = "scenario"
+    out: Text | None = None
+    lm: Names = ()
+    reflector: Names = ()
+    responder: Names = ()
+    review: Names = ()
+    limit: Positive | None = None
 
     @property
     def folder(self) -> Path:
@@ -248,17 +268,14 @@ def read_definition(path: str | Path) -> Definition:
         raise ConfigError(f"{path}: not YAML: {e}") from e
     if not isinstance(document, dict):
         raise ConfigError(f"{path}: expected keys such as 'suite: travel', got {document!r}")
-    known = [f.name for f in fields(Definition)]
-    for key in document:
-        if key not in known:
-            raise ConfigError(f"{path}: unknown key {key!r}; {suggest(str(key), known)}")
-    if "suite" not in document:
-        raise ConfigError(f"{path}: the key 'suite' is missing")
-    values = {key: _value(path, key, value) for key, value in document.items()}
-    beside = path.parent / values["suite"]
-    if values["suite"].endswith(".jsonl") and beside.is_file():
-        values["suite"] = str(beside)
-    return Definition(**{"out": str(Path("results") / path.stem), **values})
+    try:
+        made = TypeAdapter(Definition).validate_python(document)
+    except ValidationError as e:
+        raise ConfigError(f"{path}: {explain(e, Definition)}") from e
+    beside = path.parent / made.suite
+    mine = made.suite.endswith(".jsonl") and beside.is_file()
+    out = made.out or str(Path("results") / path.stem)
+    return made.replace(suite=str(beside) if mine else None, out=out)
 
 
 def recorded_definition(suite: str, lm: Sequence[str]) -> Definition | None:
@@ -283,52 +300,6 @@ def recorded_definition(suite: str, lm: Sequence[str]) -> Definition | None:
     path = recorded_study(lm[0].partition(":")[2])
     found = None if path is None else read_definition(path)
     return found if found is not None and found.suite == suite else None
-
-
-def _value(path: Path, key: str, value: Any) -> Any:
-    """Return a value of the file as ``Definition`` holds it."""
-
-    def refuse(expected: str) -> ConfigError:
-        return ConfigError(f"{path}: {key}: expected {expected}, got {value!r}")
-
-    listed = value if isinstance(value, list) else [value]
-    if key in ("suite", "out"):
-        if not isinstance(value, str) or not value:
-            raise refuse("text")
-        return value
-    if key in AXES and key != "workers":
-        if not listed or not all(isinstance(v, str) for v in listed):
-            raise refuse("a name or a list of names")
-        return tuple(listed)
-    if key == "limit" and not _whole(value):
-        raise refuse("a whole number")
-    if key in ("workers", "seeds", "limit"):
-        if not listed or not all(_whole(v) for v in listed):
-            raise refuse("a whole number or a list of them")
-        return tuple(listed) if key == "workers" or isinstance(value, list) else value
-    if key == "fault_rate":
-        return _rates(path, listed)
-    if isinstance(value, str):
-        return value
-    try:
-        return FaultPlan.model_validate(value)
-    except ValidationError as e:
-        raise ConfigError(f"{path}: faults: {explain(e)}") from e
-
-
-def _whole(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _rates(path: Path, listed: Sequence[Any]) -> tuple[float, ...]:
-    rates: list[float] = []
-    for value in listed:
-        if isinstance(value, bool) or not isinstance(value, (int, float, str)):
-            raise ConfigError(f"{path}: fault_rate: expected numbers from 0 to 1, got {value!r}")
-        rates += parse_rates(value) if isinstance(value, str) else [float(value)]
-    if not rates:
-        raise ConfigError(f"{path}: fault_rate: expected at least one number")
-    return tuple(rates)
 
 
 def command(study: Study) -> str | None:

@@ -143,22 +143,11 @@ def decisions_frame(spans: pd.DataFrame) -> pd.DataFrame:
     frame = unpacked(spans, "output")
     asked = [i if isinstance(i, dict) else {} for i in spans["input"]]
     frame["point"], frame["trigger"] = ([i.get(k) for i in asked] for k in ("point", "reason"))
+    replans = frame["name"].astype(str).str.startswith("REPLAN")
     for name in (n for n in CHANGES if n in frame):
-        frame[name] = _with_following(list(frame["cell"]), list(frame["name"]), list(frame[name]))
+        made = frame[name].where(frame["name"] == "plan")
+        frame[name] = frame[name].mask(replans, made.groupby(frame["cell"]).bfill())
     return frame
-
-
-def _with_following(cells: list[str], names: list[str], values: list[Any]) -> list[Any]:
-    """Give each decision to replan the value of the plan that followed it in its run."""
-    cell, following = "", None
-    for i in reversed(range(len(cells))):
-        if cells[i] != cell:
-            cell, following = cells[i], None
-        if names[i] == "plan":
-            following = values[i]
-        elif names[i].startswith("REPLAN"):
-            values[i] = following
-    return values
 
 
 LM_CALLS = (

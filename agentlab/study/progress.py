@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from agentlab.base.documents import percent
 
@@ -22,14 +21,11 @@ def showing(progress: bool | Tell | None, total: int) -> Iterator[Tell]:
         from tqdm.auto import tqdm
 
         with tqdm(total=total, unit="run", dynamic_ncols=True) as bar:
-            yield _on(bar)
+
+            def tell(finished: int, total: int, rate: float) -> None:
+                bar.set_postfix_str(f"success {percent(rate, 1)}", refresh=False)
+                bar.update(finished - bar.n)
+
+            yield tell
     else:
         yield lambda finished, total, rate: None
-
-
-def _on(bar: Any) -> Tell:
-    def tell(finished: int, total: int, rate: float) -> None:
-        bar.set_postfix_str(f"success {percent(rate, 1)}", refresh=False)
-        bar.update(finished - bar.n)
-
-    return tell

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Annotated, Any, get_origin, get_type_hints, overload
 
-from pydantic import PlainSerializer
+from pydantic import BeforeValidator, Field, PlainSerializer
 
 from agentlab.base.documents import Json
 from agentlab.base.schemas import (
@@ -24,7 +24,7 @@ from agentlab.base.schemas import (
     object_schema as object_schema,
     schema_validator as schema_validator,
 )
-from agentlab.base.values import Value
+from agentlab.base.values import Amount, Document, Value, record
 from agentlab.errors import ConfigError, UnknownNameError
 from agentlab.tools.calls import ToolError as ToolError
 
@@ -41,7 +41,14 @@ class Effect(StrEnum):
 REPEATABLE = frozenset({Effect.READ, Effect.IDEMPOTENT})
 
 
-@dataclass(frozen=True, slots=True)
+def _effect(value: Any) -> Any:
+    known = [e.value for e in Effect]
+    if isinstance(value, str) and value not in known:
+        raise UnknownNameError("effect", value, known)
+    return value
+
+
+@record
 class Tool:
     """One thing an agent can call.
 
@@ -80,28 +87,16 @@ class Tool:
 
     name: str
     description: str = ""
-    parameters: dict[str, Any] = field(default_factory=lambda: {"type": "object"})
-    returns: dict[str, Any] = field(default_factory=dict)
-    effect: Effect = Effect.READ
-    seconds: float = 1.0
+    parameters: Document = field(default_factory=lambda: {"type": "object"})
+    returns: Document = field(default_factory=dict)
+    effect: Annotated[Effect, BeforeValidator(_effect)] = Effect.READ
+    seconds: Amount = 1.0
     holds: tuple[str, ...] = ()
     seen: tuple[str, ...] = ()
-    timeout: float = 30.0
+    timeout: Annotated[float, Field(gt=0, strict=True)] = 30.0
     needs_approval: bool = False
     service: str = "environment"
     function: Callable[..., Json] | None = None
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.effect, Effect):
-            known = [e.value for e in Effect]
-            if self.effect not in known:
-                raise UnknownNameError("effect", str(self.effect), known, f"tool {self.name!r}")
-            object.__setattr__(self, "effect", Effect(self.effect))
-        if self.seconds < 0 or not self.timeout > 0:
-            raise ConfigError(
-                f"tool {self.name!r}: expected seconds of at least 0 and a timeout above 0, got "
-                f"{self.seconds!r} and {self.timeout!r}"
-            )
 
     def check(self, arguments: Json) -> str | None:
         """Return what is wrong with the arguments, or None.

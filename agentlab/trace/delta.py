@@ -23,7 +23,7 @@ from typing import Any
 from agentlab.base.documents import Json
 from agentlab.base.fields import thaw
 from agentlab.base.persistent import PersistentMap, PersistentVector
-from agentlab.base.values import Value, validated
+from agentlab.base.values import Value, validator
 from agentlab.plans.steps import Steps
 
 Change = dict[str, Any]
@@ -138,19 +138,19 @@ def apply(record: Value, changes: Mapping[str, Change]) -> Any:
 def _applied(record: Value, name: str, change: Change) -> Any:
     kind, old = type(record), getattr(record, name)
     if "=" in change:
-        return validated(kind, name, change["="])
+        return validator(kind, name)(change["="])
     if "v" in change:
         return apply(old, change["v"])
     if "i" in change or "+" in change:
         return _sequence_applied(record, name, change)
     if isinstance(old, PersistentMap):
         made = {k: _patched(old.get(k), c) for k, c in change["k"].items()}
-        fresh = validated(kind, name, made)
+        fresh = validator(kind, name)(made)
         kept = old
         for key in change.get("-", ()):
             kept = kept.remove(key)
         return kept.update(fresh)
-    return validated(kind, name, _patched(old, change))
+    return validator(kind, name)(_patched(old, change))
 
 
 def _sequence_applied(record: Value, name: str, change: Change) -> Any:
@@ -158,13 +158,13 @@ def _sequence_applied(record: Value, name: str, change: Change) -> Any:
     made = {int(i): _item(old[int(i)], inner) for i, inner in change.get("i", {}).items()}
     if isinstance(old, PersistentVector):
         for i, item in made.items():
-            old = old.set(i, validated(kind, name, [item])[0])
-        return old.extend(validated(kind, name, more))
+            old = old.set(i, validator(kind, name)([item])[0])
+        return old.extend(validator(kind, name)(more))
     if isinstance(old, Steps) and not more:
         for i, step in made.items():
             old = old.put(i, step)
         return old
-    return validated(kind, name, [*(made.get(i, item) for i, item in enumerate(old)), *more])
+    return validator(kind, name)([*(made.get(i, item) for i, item in enumerate(old)), *more])
 
 
 def _item(old: Any, change: Change) -> Any:

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from agentlab.base.values import Said
+from agentlab.base.values import Value
 from agentlab.errors import RunError, UnknownNameError
 from agentlab.lab.lab import Lab
 from agentlab.minds.rules import TemplateResponder
@@ -37,7 +37,7 @@ HEARS = ("execute", "monitor", "react", WAIT)
 """Where the run stands when a decision that somebody made is put in."""
 
 
-class LoopConfig(Said):
+class LoopConfig(Value):
     """When a session decides, and how often it may replan."""
 
     max_replans: int = Field(default=3, ge=0)

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import math
 import time
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings, strategies as st
 
+import agentlab
+from agentlab.base.documents import is_json
 from agentlab.base.strict_json import DEPTH, read_file, read_json, read_json_file, read_yaml
 from agentlab.errors import ConfigError, JsonError
+
+
+def nested(levels):
+    value = 1
+    for _ in range(levels):
+        value = [value]
+    return value
+
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 VALUES = st.recursive(
@@ -157,3 +169,60 @@ def test_many_keys_are_read_in_linear_time():
     started = time.perf_counter()
     assert len(read_yaml("".join(f"k{i}: 1\n" for i in range(10_000)))) == 10_000
     assert time.perf_counter() - started < 10
+
+
+# ---- that nothing else reads ---------------------------------------------------------------------
+
+OTHERWISE = {
+    "base.strict_json": "is the reader",
+    "base.schemas": "the canonical text of a schema that is in memory",
+    "environments.adapters.agentdojo": "the canonical text of arguments that are in memory",
+    "minds.planners.prompted": "a program that pickle brings to a worker",
+    "plans.contract.codec": "to name the step of a text that is refused already",
+    "state.config": "TOML, whose values are looked through",
+    "trace.packing": "what the store wrote; damage is a StoreError",
+    "trace.store": "what the store wrote; damage is a StoreError",
+}
+"""Modules that read JSON, YAML or TOML by other means, and why what they read is no stranger's."""
+
+READERS = {"loads", "load", "JSONDecoder", "raw_decode", "safe_load", "compose", "from_json",
+           "model_validate_json", "validate_json"}  # fmt: skip
+MODULES = {"json", "yaml", "orjson", "tomllib", "simplejson", "ujson", "pydantic_core"}
+
+
+def reads(tree: ast.Module) -> bool:
+    """Say whether a module calls a reader of JSON, YAML or TOML itself."""
+    for node in ast.walk(tree):
+        taken = node.names if isinstance(node, ast.ImportFrom) and node.module in MODULES else ()
+        if READERS & {alias.name for alias in taken}:
+            return True
+        if isinstance(node, ast.Attribute) and node.attr in READERS:
+            owner = node.value.id if isinstance(node.value, ast.Name) else None
+            if owner in MODULES or node.attr in ("model_validate_json", "validate_json"):
+                return True
+    return False
+
+
+def test_every_other_door_reads_through_it():
+    root = Path(agentlab.__file__).parent
+    found = {
+        ".".join(path.relative_to(root).with_suffix("").parts)
+        for path in root.rglob("*.py")
+        if reads(ast.parse(path.read_text(encoding="utf-8")))
+    }
+    assert found == set(OTHERWISE)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [10**400, -(10**5000), math.inf, -math.inf, math.nan, {"a": [math.nan]}, {1: 2}, (1,), {1}, b"",
+     nested(DEPTH + 1), {"a": nested(DEPTH)}],
+    ids=lambda x: type(x).__name__,
+)  # fmt: skip
+def test_what_it_would_not_read_is_no_json(value):
+    assert not is_json(value)
+    ring: list[object] = []
+    ring.append(ring)
+    assert not is_json(ring)
+    for fine in (10**308, -(10**308), 1.7e308, True, None, nested(DEPTH), "\ud800"):
+        assert is_json(fine)

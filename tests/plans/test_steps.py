@@ -87,5 +87,5 @@ def test_steps_are_a_sequence_like_the_tuple_they_are_made_of():
 def test_what_are_no_steps_are_refused(steps):
     with pytest.raises(ValueError, match="steps"):
         TaskPlan(steps=steps)
-    with pytest.raises(ValueError, match=r"tuple|TaskStep"):
+    with pytest.raises(ValueError, match=r"expected a list|TaskStep"):
         TaskPlan().replace(steps=steps)

@@ -135,12 +135,12 @@ def test_action_types_of_the_spec():
     [
         ("no plan", ["(reply): "]),
         ([], ["(reply): "]),
-        ({"step": []}, ["step: Extra inputs"]),
+        ({"step": []}, ["step: is no field of it, got []; did you mean 'steps'"]),
         ({"complexity": 11}, ["complexity: "]),
         ({"complexity": 0}, ["complexity: "]),
-        ({"steps": [{"actionType": "aggregate"}]}, ["steps.0.name: Field required"]),
+        ({"steps": [{"actionType": "aggregate"}]}, ["steps.0.name: is missing"]),
         ({"steps": [step("")]}, ["steps.0.name: "]),
-        ({"steps": [{"name": "a"}]}, ["steps.0.actionType: Field required"]),
+        ({"steps": [{"name": "a"}]}, ["steps.0.actionType: is missing"]),
         ({"steps": [step(), step(importance=1.1)]}, ["steps.1.importance: "]),
         ({"steps": [step(parameters=[])], "complexity": 99}, ["steps.0.parameters", "complexity"]),
         ({"steps": [step(dependencies=[None])]}, ["steps.0.dependencies.0"]),
@@ -539,7 +539,7 @@ def test_edits_that_would_break_the_plan(changes, problem):
 
 
 def test_an_edit_of_a_field_that_is_none():
-    with pytest.raises(TypeError, match="did you mean 'parameters'"):
+    with pytest.raises(PlanEditError, match="did you mean 'parameters'"):
         chain_plan().edit("find", parameter={})
 
 

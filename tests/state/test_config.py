@@ -196,14 +196,22 @@ def test_an_id_occurs_once(kind):
 @pytest.mark.parametrize(
     ("text", "name", "parts"),
     [
-        ("agents:\n  - name: x\n", "a.yaml", ["field agents.0.id: Field required"]),
-        ("agents:\n  - id: x\n    tool: [t]\n", "a.yaml", ["field agents.0.tool: Extra inputs"]),
+        ("agents:\n  - name: x\n", "a.yaml", ["field agents.0.id: is missing"]),
+        (
+            "agents:\n  - id: x\n    tool: [t]\n",
+            "a.yaml",
+            ["agents.0.tool: is no field of it"],
+        ),
         ("agents: 5\n", "a.yaml", ["field agents: ", "got int"]),
         ("- 5\n", "a.yaml", ["field (document): ", "got list"]),
         ("agents:\n  - id: x\n   name: y\n", "a.yaml", ["not YAML", "line 3"]),
         ("agents: !!python/object/apply:os.getcwd []\n", "a.yaml", ["not YAML", "line 1"]),
         ("agents: [\x01]\n", "a.yaml", ["not YAML"]),
         ("agents = [\n", "a.toml", ["not TOML", "end of document"]),
+        ("a = " + "[" * 5000, "a.toml", ["not TOML"]),
+        ("a = " + "1" * 5000, "a.toml", ["not TOML"]),
+        ("a = nan", "a.toml", ["no finite number"]),
+        ("a = 2024-01-02", "a.toml", ["holds a date"]),
         ('models = [{modelId = "m", topP = 2.0}]', "a.toml", ["field models.0.topP: "]),
     ],
 )

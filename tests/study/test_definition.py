@@ -89,23 +89,39 @@ def test_a_suite_beside_the_file(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("suite: chain\nplaner: x", r"my.yaml: unknown key 'planer'; did you mean 'planner'\?"),
-        ("planner: search", "the key 'suite' is missing"),
+        (
+            "suite: chain\nplaner: x",
+            r"my.yaml: field planer: is no field of it, got 'x'; did you mean 'planner'\?",
+        ),
+        ("planner: search", "my.yaml: field suite: is missing"),
         ("suite: [chain", r"not YAML: .* \(line 1, column \d+\)"),
         ("suite: chain\nsuite: travel", r"the key 'suite' is given twice \(line 2, column 1\)"),
         ("just text", "expected keys such as 'suite: travel', got 'just text'"),
         ("", "expected keys"),
         ("suite: 3", "suite: expected text, got 3"),
-        ("suite: chain\nplanner: [1]", r"planner: expected a name or a list of names, got \[1\]"),
-        ("suite: chain\nstrategy: []", "strategy: expected a name"),
+        ("suite: chain\nplanner: [1]", r"field planner.0: expected text, got 1$"),
+        ("suite: chain\nstrategy: []", "field strategy: expected at least 1 item, got"),
         ("suite: chain\nseeds: 1.5", "seeds: expected a whole number"),
         ("suite: chain\nseeds: true", "seeds: expected a whole number"),
-        ("suite: chain\nworkers: two", "workers: expected a whole number"),
-        ("suite: chain\nfault_rate: [true]", "fault_rate: expected numbers from 0 to 1, got True"),
+        ("suite: chain\nworkers: two", "field workers.0: expected a whole number, got 'two'"),
+        ("suite: chain\nfault_rate: [true]", "fault_rate.0: expected a number, got True"),
         ("suite: chain\nfault_rate: [a]", "such as '0,0.1,0.3', got 'a'"),
-        ("suite: chain\nfault_rate: []", "fault_rate: expected at least one number"),
-        ("suite: chain\nfaults: {rate: 7}", "faults: field rate"),
-        ("suite: chain\nfaults: 3", "faults: field"),
+        ("suite: chain\nfault_rate: []", "fault_rate: expected at least 1 item"),
+        (
+            "suite: chain\nworkers: 0",
+            "workers.0: expected a number greater than or equal to 1, got",
+        ),
+        ("suite: chain\nseeds: 0", "seeds: expected a number greater than or equal to 1"),
+        ("suite: chain\nseeds: [1, x]", "field seeds.1: expected a whole number, got 'x'$"),
+        ("suite: chain\nlimit: 0", "limit: expected a number greater than or equal to 1, got 0$"),
+        ("suite: chain\nfaults: {rate: 7}", "field faults.rate: expected a number less .* got 7$"),
+        ("suite: chain\nfaults: {rat: 1}", "faults.rat: is no field of it.*did you mean 'rate'"),
+        ("suite: chain\nfaults: 3", "faults: expected text or a FaultPlan or a dict, got 3"),
+        ("suite: chain\n3: 4", "my.yaml: "),
+        (
+            "suite: chain\nplanner: 3\nlimit: x\nout: []",
+            r"planner.*out: expected text, got \[\]; .*limit",
+        ),
         ("suite: !!python/object:os.system x", "not YAML"),
     ],
 )
@@ -122,18 +138,20 @@ def test_a_file_that_is_not_there(tmp_path):
 @pytest.mark.parametrize(
     "made",
     [
-        Definition("chian"),
-        Definition("chain", planner=("serach",)),
-        Definition("chain", strategy=("retry(times=2)",)),
-        Definition("chain", fault_rate=(2.0,)),
-        Definition("chain", seeds=0),
-        Definition("chain", workers=(0,)),
-        Definition("chain", faults="transeint"),
+        {"suite": "chian"},
+        {"planner": ("serach",)},
+        {"strategy": ("retry(times=2)",)},
+        {"fault_rate": (2.0,)},
+        {"seeds": 0},
+        {"seeds": ()},
+        {"workers": (0,)},
+        {"limit": 0},
+        {"faults": "transeint"},
     ],
 )
 def test_what_no_study_can_be_made_of_is_refused(made):
     with pytest.raises(AgentLabError):
-        made.study()
+        Definition(**{"suite": "chain", **made}).study()
 
 
 def test_results_go_where_the_suite_is_named():

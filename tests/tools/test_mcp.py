@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -18,7 +19,7 @@ pytest.importorskip(
 from agentlab.errors import ConfigError, ToolFailure
 from agentlab.lab.agent import server_tools
 from agentlab.state.config import AgentConfig, AgentRegistry, AgentSettings, ToolSettings
-from agentlab.tools.mcp import SERVERS, Servers, command_line, environment
+from agentlab.tools.mcp import SERVERS, Servers, _content, command_line, environment
 from agentlab.tools.server import McpServer
 from agentlab.tools.tool import Effect
 
@@ -312,3 +313,14 @@ def test_a_file_never_holds_values_of_variables(tmp_path):
         load_registry(path)
     assert "env" in str(caught.value)
     assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("odd", [10**400, -(10**4000), float("inf"), float("nan")])
+def test_a_result_that_is_no_json_is_its_text(odd):
+    result = SimpleNamespace(
+        structured_content={"x": [odd]}, is_error=False,
+        content=[SimpleNamespace(type="text", text="much")],
+    )  # fmt: skip
+    assert _content(result) == "much"
+    result.structured_content = {"x": [10**308]}
+    assert _content(result) == {"x": [10**308]}

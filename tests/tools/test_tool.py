@@ -122,7 +122,7 @@ def test_draft_2020_12_rules():
      {"effect": "raed"}],
 )  # fmt: skip
 def test_a_tool_says_at_once_what_cannot_be(wrong):
-    match = "did you mean 'read'" if "effect" in wrong else "a timeout above 0, got"
+    match = "did you mean 'read'" if "effect" in wrong else "expected a number greater .* 0, got"
     for make in (lambda: Tool("t", **wrong), lambda: tool(**wrong)(print_nothing)):
         with pytest.raises(ConfigError if "effect" not in wrong else UnknownNameError, match=match):
             make()

@@ -10,8 +10,12 @@ triggers, ABORT for those that follow a failure.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import Annotated, Any
 
+from pydantic import PlainValidator
+
+from agentlab.base.values import Amount, Count, record
 from agentlab.minds.base import Kit
 from agentlab.state.decisions import (
     REPLANS,
@@ -30,7 +34,7 @@ Scope = Callable[[Trigger, State, Kit], "ReplanDecision | None"]
 """(trigger, state, kit) -> what to do, or None when there is nothing (more) to offer."""
 
 
-@dataclass(frozen=True)
+@record
 class Budget:
     """Bounds of a turn of a run; None (where it may be) is no bound.
 
@@ -45,24 +49,19 @@ class Budget:
         Simulated.
     depth : int
         Nesting of sub-agents and of decomposed steps.
+
+    Raises
+    ------
+    ConfigError
+        A bound is no number of at least 0.
     """
 
-    replans: int = 3
-    executions: int = 100
-    tool_calls: int | None = None
-    lm_tokens: int | None = None
-    seconds: float | None = None
-    depth: int = 3
-
-    def __post_init__(self) -> None:
-        for name in ("replans", "executions", "tool_calls", "lm_tokens", "seconds", "depth"):
-            value = getattr(self, name)
-            if value is None and name in ("tool_calls", "lm_tokens", "seconds"):
-                continue
-            kinds = (int, float) if name == "seconds" else int
-            if isinstance(value, bool) or not isinstance(value, kinds) or not value >= 0:
-                what = "a number" if name == "seconds" else "an integer"
-                raise ValueError(f"budget {name} must be {what} of at least 0, got {value!r}")
+    replans: Count = 3
+    executions: Count = 100
+    tool_calls: Count | None = None
+    lm_tokens: Count | None = None
+    seconds: Amount | None = None
+    depth: Count = 3
 
     def spent(self, state: State) -> str | None:
         """Return the name of the bound that stops further steps, or None."""
@@ -78,7 +77,13 @@ class Budget:
         return None
 
 
-@dataclass(frozen=True)
+def _function(value: Any) -> Any:
+    if value is None or callable(value):  # a class that decides by itself may lack them
+        return value
+    raise ValueError("expected a function")
+
+
+@record
 class Strategy:
     """When to ask, what to do, how often, and what then.
 
@@ -99,8 +104,8 @@ class Strategy:
     """
 
     name: str
-    trigger: TriggerRule
-    scope: Scope
+    trigger: Annotated[TriggerRule, PlainValidator(_function)]
+    scope: Annotated[Scope, PlainValidator(_function)]
     budget: Budget = Budget()
     when_spent: ReplanAction = ReplanAction.ABORT
     needs_model: bool = False

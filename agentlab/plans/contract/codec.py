@@ -18,7 +18,7 @@ from typing import Any
 
 from agentlab.base.documents import Json, shortened
 from agentlab.base.schemas import DIALECT, object_schema, schema_validator
-from agentlab.base.strict_json import read_json
+from agentlab.base.strict_json import all_problems, read_json
 from agentlab.errors import JsonError, PlanValidationError, PlanViolation
 from agentlab.plans.contract.spec import SCHEMA_VERSION, PlanSpec, PlanStep, PlanStepStatus
 
@@ -114,23 +114,27 @@ def parsed(text: Any) -> Json:
     Raises
     ------
     PlanValidationError
-        Names the first place where it is not strict JSON.
+        Names where it is not strict JSON: every place, or the first where it is none at all.
     """
     try:
         value = read_json(text, depth=NESTING)
     except JsonError as e:
-        problem = str(e) if e.path else f"not JSON: {e}"
-        raise PlanValidationError([placed(e.path, problem, _leniently(text, e))]) from e
+        raise PlanValidationError(_refused(text, e)) from e
     _refuse(json_problems(value), value)
     return value
 
 
-def _leniently(text: Any, error: JsonError) -> Json:
-    """Return the document all the same, so that its step can be named."""
+def _refused(text: Any, first: JsonError) -> list[PlanViolation]:
+    """Return all that is wrong with a text that is JSON by and large; else the first of it."""
     try:
-        return json.loads(text, parse_int=float) if error.path else None
-    except ValueError:
-        return None
+        whole = text.decode() if isinstance(text, bytes) else text
+        document = json.loads(whole, parse_int=float) if first.path else None
+    except (ValueError, RecursionError):
+        document = None
+    if document is None:
+        problem = str(first) if first.path else f"not JSON: {first}"
+        return [placed(first.path, problem, None)]
+    return [placed(p.path, str(p), document) for p in all_problems(whole, NESTING)]
 
 
 def json_problems(value: Any, path: Path = ()) -> Iterator[tuple[Path, str]]:

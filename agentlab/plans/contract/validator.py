@@ -21,6 +21,7 @@ from agentlab.plans.contract.spec import (
     PlanStep,
     PlanStepStatus,
 )
+from agentlab.plans.graph import longest
 
 
 class PlanValidator:
@@ -153,7 +154,11 @@ class PlanValidator:
         for cycle in cycles:
             problem = f"form a cycle: {' needs '.join(cycle)}"
             yield PlanViolation(cycle[0], "dependencies", problem)
-        if not cycles and (path := _longest(graph))[self.max_depth :]:
+        if cycles:
+            return
+        order = TopologicalSorter(graph).static_order()
+        path, _ = longest((step, graph[step], 1.0) for step in order)
+        if len(path) > self.max_depth:
             problem = f"depth {len(path)}, at most {self.max_depth}: {' < '.join(path)}"
             yield PlanViolation(path[-1], "dependencies", problem)
 
@@ -197,19 +202,3 @@ def _cycles(graph: Mapping[str, set[str]]) -> Iterator[list[str]]:
             yield cycle
             for step in cycle[1:]:
                 del rest[step]
-
-
-def _longest(graph: Mapping[str, set[str]]) -> list[str]:
-    """Return the longest path of dependencies, first step first."""
-    depth: dict[str, int] = {}
-    before: dict[str, str | None] = {}
-    for step in TopologicalSorter(graph).static_order():
-        before[step] = max(graph[step], key=depth.__getitem__, default=None)
-        last = before[step]
-        depth[step] = 1 + (0 if last is None else depth[last])
-    path: list[str] = []
-    at = max(depth, key=depth.__getitem__, default=None)
-    while at is not None:
-        path.append(at)
-        at = before[at]
-    return path[::-1]

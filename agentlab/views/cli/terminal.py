@@ -17,7 +17,7 @@ from rich.constrain import Constrain
 from rich.table import Table
 from rich.text import Text
 
-from agentlab.base.documents import percent
+from agentlab.base.documents import interval, number, percent
 from agentlab.views.text import line
 
 if TYPE_CHECKING:
@@ -59,11 +59,6 @@ def emit(to: Console, *parts: RenderableType) -> None:
 def paragraph(text: str, style: str = "") -> RenderableType:
     """Return a paragraph of at most ``MEASURE`` columns."""
     return Constrain(Text(line(text), style=style), MEASURE)
-
-
-def number(value: float) -> str:
-    """Return a number in few digits; a dash when it is unknown."""
-    return "–" if math.isnan(value) else f"{value:.1f}" if value < 100 else f"{value:.0f}"
 
 
 def bar(value: float, width: int) -> str:
@@ -108,20 +103,14 @@ def leaderboard_table(board: pd.DataFrame, width: int) -> Table:
     for place, row in enumerate(board.to_dict("records")):
         mark = "best" if place == 0 else "tied" if row["tied"] else ""
         cells = [mark, *(line(levels[f][place]) for f in factors)]
-        cells += [f"{percent(row['success']):>4} [{_ends(row['low'], row['high'])}]"]
+        cells += [f"{percent(row['success']):>4} [{interval(row['low'], row['high'])}]"]
         cells += [percent(row[c]) for c in ("floor", "ceiling", "recovery")]
         if wide:
-            normalised = row["normalised"]
-            cells += ["–" if math.isnan(normalised) else f"{normalised:.2f}"]
-            cells += [percent(row["side_effects"])]
+            cells += [number(row["normalised"], 2), percent(row["side_effects"])]
             cells += [number(row[c]) for c in ("replans", "tool_calls", "sim_seconds")]
             cells += [str(row["crashed"])]
         made.add_row(*cells, style="bold" if place == 0 else None)
     return made
-
-
-def _ends(low: float, high: float) -> str:
-    return "–" if math.isnan(low) else f"{100 * low:.0f}, {100 * high:.0f}"
 
 
 def rates_table(runs: pd.DataFrame, order: Sequence[str]) -> Table:

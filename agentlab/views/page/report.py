@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agentlab.base.documents import percent
+from agentlab.base.documents import interval, number, percent
 from agentlab.study.compare import ALPHA
 from agentlab.study.definition import command
 from agentlab.study.grid import varying
@@ -183,10 +183,10 @@ def _leaderboard(board: pd.DataFrame) -> Html:
         rows.append(
             [
                 tag("span", mark, class_=f"mark {mark}"), row["arm"],
-                percent(row["success"], 1), _interval(row), _ends(row["low"], row["high"]),
-                percent(row["floor"], 1), percent(row["ceiling"], 1), _number(row["normalised"], 2),
+                percent(row["success"], 1), _interval(row), interval(row["low"], row["high"]),
+                percent(row["floor"], 1), percent(row["ceiling"], 1), number(row["normalised"], 2),
                 percent(row["side_effects"], 1), percent(row["recovery"], 1),
-                _number(row["replans"]), _number(row["tool_calls"]), _number(row["sim_seconds"]),
+                number(row["replans"]), number(row["tool_calls"]), number(row["sim_seconds"]),
                 str(row["crashed"]),
             ]
         )  # fmt: skip
@@ -229,7 +229,7 @@ def _by_rate(runs: pd.DataFrame, arms: Sequence[str]) -> Html:
 def _heat(cell: dict[Any, Any] | None) -> Child:
     if cell is None or math.isnan(cell["value"]):
         return "–"
-    ends = tag("small", f" [{_ends(cell['low'], cell['high'])}]")
+    ends = tag("small", f" [{interval(cell['low'], cell['high'])}]")
     shade = f"background: rgb(0 114 178 / {0.55 * cell['value']:.2f})"
     return tag("span", percent(cell["value"], 1), ends, class_="heat", style=shade)
 
@@ -239,8 +239,8 @@ def _comparisons(study: Study, runs: pd.DataFrame) -> Iterable[Html]:
         found = study.compare("success", by=factor)
         rows = [
             [
-                r["a"], r["b"], _number(100 * r["diff"]), _ends(r["low"], r["high"]),
-                _p(r["p"]), _p(r["p_holm"]), _number(100 * r["smallest_difference"]),
+                r["a"], r["b"], number(100 * r["diff"]), interval(r["low"], r["high"]),
+                _p(r["p"]), _p(r["p_holm"]), number(100 * r["smallest_difference"]),
                 f"{r['n_tasks']} / {r['n_clusters']}", _verdict(r),
             ]
             for r in found.to_dict("records")
@@ -313,14 +313,6 @@ def _again(study: Study, meta: dict[str, Any]) -> tuple[Html, Html]:
 
 
 # ---- pieces --------------------------------------------------------------------------------
-
-
-def _number(value: float, digits: int = 1) -> str:
-    return "–" if math.isnan(value) else f"{value:.{digits}f}".replace("-", "−")
-
-
-def _ends(low: float, high: float) -> str:
-    return "–" if math.isnan(low) else f"{100 * low:.0f} … {100 * high:.0f}".replace("-", "−")
 
 
 def _p(value: float) -> str:

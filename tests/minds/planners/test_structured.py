@@ -211,7 +211,7 @@ MISTAKES = {
     "prose": ("Sure! First search, then book.", "no JSON document"),
     "NaN": ('{"summary": NaN, "steps": []}', "NaN is no JSON"),
     "trailing": ('{"summary": "", "steps": []} done', "there is more after the document"),
-    "a list": ("[]", "dictionary"),
+    "a list": ("[]", "expected a PlanReply or a dict"),
     "wrong tool": (
         '{"steps": [{"stepId": "a", "actionType": "call_tool", "targetResource": "advnce"}]}',
         "did you mean 'advance'",
@@ -514,11 +514,18 @@ def test_the_program_is_a_module_that_can_be_saved_and_loaded(tmp_path, chain):
     assert again.dump_state() == program.dump_state()
 
 
-@pytest.mark.parametrize("what", ["no such file", "no JSON", "other JSON", "a pickle"])
+UNREADABLE = {
+    "no JSON": "{", "other JSON": "[1]", "a number without end": f'{{"x": {"1" * 5000}}}',
+    "no finite number": '{"x": 1e999}', "a key twice": '{"x": 1, "x": 2}',
+    "nested without end": '{"x":' + "[" * 5000,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", ["no such file", "a pickle", *UNREADABLE])
 def test_a_program_that_cannot_be_read(tmp_path, what):
     path = tmp_path / ("p.pkl" if what == "a pickle" else "p.json")
     if what != "no such file":
-        path.write_text({"no JSON": "{", "other JSON": "[1]"}.get(what, "x"))
+        path.write_text(UNREADABLE.get(what, "x"))
     with pytest.raises(ConfigError, match=re.escape(str(path))):
         Structured(path)
     with pytest.raises(StudyError, match="structured"):

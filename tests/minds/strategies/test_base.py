@@ -89,13 +89,13 @@ def test_a_budget_that_is_just_enough_stops_nothing(notes, step):
 )
 @pytest.mark.parametrize("value", [-1, "3", True, float("nan")])
 def test_bounds_that_are_none(name, value):
-    with pytest.raises(ValueError, match=f"budget {name} must be"):
+    with pytest.raises(ValueError, match=f"Budget: field {name}: expected a "):
         Budget(**{name: value})
 
 
 @pytest.mark.parametrize("name", ["replans", "executions", "tool_calls", "lm_tokens", "depth"])
 def test_counts_are_integers(name):
-    with pytest.raises(ValueError, match=f"budget {name} must be an integer"):
+    with pytest.raises(ValueError, match=f"Budget: field {name}: expected a whole number, got 1.5"):
         Budget(**{name: 1.5})
     assert Budget(seconds=1.5).seconds == 1.5
 

@@ -378,3 +378,21 @@ def test_a_spoilt_document_raises_nothing_else(data):
     except PlanValidationError:
         return
     assert CODEC.decode(CODEC.encode(spec)) == spec
+
+
+def test_all_that_is_no_strict_json_is_told():
+    text = json.dumps(GOOD).replace('"objective": "Read the first."',
+                                    '"objective": "Read.", "objective": "Again."')  # fmt: skip
+    text = text.replace('"revision": ', '"revision": NaN, "revision": ')
+    text = text[:-1] + ', "more": ["' + "1e999" + '", 1e999, {"deep": -Infinity}]}'
+    for spelled in (text, text.encode()):
+        with pytest.raises(PlanValidationError) as e:
+            CODEC.decode(spelled)
+        told = [(v.step, v.field, v.problem.partition(" (")[0]) for v in e.value.violations]
+        assert told == [
+            (None, "revision", "NaN is no JSON"),
+            (None, "revision", "the key 'revision' is given twice"),
+            ("a", "objective", "the key 'objective' is given twice"),
+            (None, "more[1]", "1e999 is no number that a double can hold"),
+            (None, "more[2].deep", "-Infinity is no JSON"),
+        ]

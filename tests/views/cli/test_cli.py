@@ -332,9 +332,12 @@ CHAIN = "eval chain --out {out}/r"
         ("evil", "No such command 'evil'"),
         ("eval {out}/none.jsonl", "none.jsonl: cannot be read"),
         ("eval {out}/text.jsonl", "text.jsonl, line 2: not JSON"),
-        ("eval {out}/half.jsonl", "half.jsonl, line 1: field task: Field required"),
+        ("eval {out}/half.jsonl", "half.jsonl, line 1: field task: is missing"),
         ("eval {out}/none.yaml", "none.yaml: cannot be read"),
-        ("eval {out}/key.yaml", "key.yaml: unknown key 'planer'; did you mean 'planner'?"),
+        (
+            "eval {out}/key.yaml",
+            "key.yaml: field planer: is no field of it, got 'search'; did you mean",
+        ),
         ("eval chain --out {out}/key.yaml", "key.yaml/study.db: cannot be written"),
         ("eval chain --out {out}/key.yaml/below", "cannot be written (Not a directory)"),
         ("eval chain --out /proc/agentlab", "/proc/agentlab/study.db: cannot be written"),
@@ -521,6 +524,14 @@ def test_bars_grow_by_eighths():
 def test_numbers_that_are_not_known_are_a_dash():
     assert terminal.percent(float("nan")) == terminal.number(float("nan")) == "–"
     assert (terminal.number(3.14), terminal.number(123.4)) == ("3.1", "123")
+
+
+def test_an_interval_reads_the_same_on_the_terminal_and_in_the_report(results):
+    again = ("eval", "quickstart", *SMALL[:-2], "--limit", "6", "--out", str(results))
+    shown = set(re.findall(r"% \[(−?\d+ … −?\d+)\]", run(*again).stdout))
+    path = Path(run("report", str(results)).stdout.strip())
+    assert shown
+    assert shown <= set(re.findall(r"−?\d+ … −?\d+", path.read_text(encoding="utf-8")))
 
 
 def test_a_line_is_one_line():
