@@ -46,13 +46,8 @@ V = TypeVar("V", bound="Value")
 
 _new = object.__new__
 _set_dict, _set_given, _set_extra, _set_private = (  # records are frozen: their slots are set
-    BaseModel.__dict__[name].__set__
-    for name in (
-        "__dict__",
-        "__pydantic_fields_set__",
-        "__pydantic_extra__",
-        "__pydantic_private__",
-    )
+    BaseModel.__dict__[f"__{name}__"].__set__
+    for name in ("dict", "pydantic_fields_set", "pydantic_extra", "pydantic_private")
 )
 
 

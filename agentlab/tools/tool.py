@@ -14,6 +14,7 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import field
 from enum import StrEnum
+from functools import partial
 from typing import Annotated, Any, get_origin, get_type_hints, overload
 
 from pydantic import BeforeValidator, Field, PlainSerializer
@@ -217,8 +218,10 @@ def tool(
     """
 
     def make(function: Callable[..., Json]) -> Tool:
+        if not callable(function):
+            raise ConfigError(f"expected a function to make a tool of, got {function!r}")
         return Tool(
-            name=name or function.__name__,
+            name=name or _name(function),
             description=inspect.getdoc(function) or "",
             parameters=parameters or _signature_schema(function),
             returns=returns or {},
@@ -234,13 +237,22 @@ def tool(
     return make if function is None else make(function)
 
 
+def _plain(function: Callable[..., Json]) -> Callable[..., Json]:
+    return function.func if isinstance(function, partial) else function
+
+
+def _name(function: Callable[..., Json]) -> str:
+    return str(getattr(_plain(function), "__name__", type(function).__name__))
+
+
 def _signature_schema(function: Callable[..., Json]) -> dict[str, Any]:
-    hints = get_type_hints(function)
+    plain = _plain(function)
+    hints = get_type_hints(plain if inspect.isroutine(plain) else type(plain).__call__)
     properties: dict[str, dict[str, Any]] = {}
     required = []
     for parameter in inspect.signature(function).parameters.values():
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
-            raise ConfigError(f"{function.__name__}: a tool needs named parameters, no *args")
+            raise ConfigError(f"{_name(function)}: a tool needs named parameters, no *args")
         hint = hints.get(parameter.name)
         kind = _JSON_TYPES.get(get_origin(hint) or hint)
         properties[parameter.name] = {"type": kind} if kind else {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from functools import partial
 
 import jsonschema_rs
 import pytest
@@ -274,3 +275,29 @@ def test_functions_that_cannot_be_called_by_name():
     for function in (stars, more, positional):
         with pytest.raises(ConfigError, match=f"{function.__name__}: a tool needs named"):
             tool(function)
+
+
+@pytest.mark.parametrize("thing", [3, "add", Tool("add")])
+def test_only_a_function_is_made_a_tool(thing):
+    with pytest.raises(ConfigError, match="expected a function to make a tool of, got"):
+        tool(thing)
+
+
+def test_what_can_be_called_and_has_no_name_is_called_by_its_class():
+    class Adder:
+        def __call__(self, a: int) -> int:
+            return a
+
+    assert tool(Adder()).name == "Adder"
+    assert tool(name="add")(Adder()).name == "add"
+    assert tool(Adder()).parameters["properties"] == {"a": {"type": "integer"}}
+
+
+def test_a_partial_is_called_as_its_function_is():
+    def add(a: int, b: int) -> int:
+        return a + b
+
+    made = tool(partial(add, b=2))
+    assert made.name == "add"
+    assert made.parameters["properties"] == {"a": {"type": "integer"}, "b": {"type": "integer"}}
+    assert made.parameters["required"] == ["a"]
