@@ -196,8 +196,12 @@ class PersistentMap(Mapping[str, V]):
 
     def set(self, key: str, value: V) -> PersistentMap[V]:
         """Return the map with a value at a key."""
+        root = self._root
+        if type(root) is dict and len(root) < FULL:
+            bucket = {**root, key: value}
+            return self._changed(len(bucket), bucket)  # type: ignore[no-any-return]
         length = self._length + (key not in self)
-        return self._changed(length, _set(self._root, hash(key), 0, key, value))  # type: ignore[no-any-return]
+        return self._changed(length, _set(root, hash(key), 0, key, value))  # type: ignore[no-any-return]
 
     def remove(self, key: str) -> PersistentMap[V]:
         """Return the map without a key, which must be there."""
@@ -227,7 +231,8 @@ class PersistentMap(Mapping[str, V]):
 
     def get(self, key: str, default: Any = None) -> Any:
         """Return the value at a key, or ``default``."""
-        return self._bucket(key).get(key, default)
+        root = self._root
+        return (root if type(root) is dict else self._bucket(key)).get(key, default)
 
     def __contains__(self, key: object) -> bool:
         return key in self._bucket(key)

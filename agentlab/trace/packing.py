@@ -60,7 +60,7 @@ def reading(path: str | Path) -> Iterator[None]:
 
 def pack_spans(spans: Iterable[Span]) -> bytes:
     """Return spans as compressed bytes; what is no JSON in them is an error."""
-    return pack(Writer().rows(list(_ROW(s)) for s in spans))
+    return pack(Writer().rows(map(_ROW, spans)))
 
 
 def unpack_spans(blob: bytes) -> list[list[Json]]:

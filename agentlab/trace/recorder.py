@@ -56,10 +56,9 @@ class Recorder:
         input: Any, now: float,
     ) -> OpenSpan:  # fmt: skip
         spans = self.spans
-        span = Span(
-            len(spans) + 1, parent, kind, name, visit, step_id, attempt, input, now,
-            self._epoch + time.perf_counter(),
-        )  # fmt: skip
+        started = self._epoch + time.perf_counter()
+        number = len(spans) + 1
+        span = Span(number, parent, kind, name, visit, step_id, attempt, input, now, started)
         spans.append(span)
         return OpenSpan(self, span)
 

@@ -14,7 +14,7 @@ has the whole request again, exactly.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from agentlab.base.documents import Json, digest
@@ -57,13 +57,11 @@ class Writer:
     def __init__(self) -> None:
         self._requests = Requests()
 
-    def rows(self, rows: Iterable[list[Json]]) -> list[list[Json]]:
+    def rows(self, rows: Iterable[Sequence[Json]]) -> list[Sequence[Json]]:
         """Return the rows of spans, in the order of ``COLUMNS``, as they are stored."""
-        return [self._written(row) for row in rows]
+        return [self._written(row) if row[_KIND] == "lm" else row for row in rows]
 
-    def _written(self, row: list[Json]) -> list[Json]:
-        if row[_KIND] != "lm":
-            return row
+    def _written(self, row: Sequence[Json]) -> Sequence[Json]:
         request = row[_INPUT]
         earlier = self._requests.before(request)
         if earlier is not None:

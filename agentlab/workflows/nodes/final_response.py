@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from agentlab.base.documents import Json
+from agentlab.base.trail import More
+from agentlab.base.values import validated
 from agentlab.errors import ReferenceError_
 from agentlab.lab.bench import Bench
 from agentlab.lab.hearing import heard
@@ -37,9 +39,9 @@ def final_response(state: State, lab: Bench) -> State:
         lab.emit("on_token", f"\n\n{text}" if heard_so_far else text)
     lab.emit("on_complete", text, state.session_id)
     answer = said(text, Role.ASSISTANT)
-    state = state.replace(
-        final_response=text, next_action="", outcome=outcome_of(state),
-        messages=state.messages.append(answer),
+    state = state.put(
+        final_response=validated(State, "final_response", text), next_action="",
+        outcome=outcome_of(state), messages=More((answer,)),
     )  # fmt: skip
     return heard(state, lab, last=True)
 

@@ -16,7 +16,7 @@ def load_config(state: State, lab: Bench) -> State:
     except (AgentLabError, OSError) as e:
         lab.emit("on_error", str(e))
         return state.replace(error=str(e))
-    return state.replace(
+    return state.put(
         agent_id=agent.id,
         agent_config=agent,
         llm_model_config=agent.model,
