@@ -112,8 +112,8 @@ def _expected(item: Any) -> str:
 
 def _got(item: Any, owner: Any, show: bool, wire: bool) -> str:
     value = item["input"]
-    known = item["type"] == "missing" or ", got " in item["msg"]
-    told = "" if known else f", got {seen(value) if show else _type(value)}"
+    said = item["type"] == "missing" or ", got " in item["msg"]
+    told = "" if said else f", got {seen(value) if show else _type(value)}"
     if item["type"] in ("enum", "literal_error"):
         known = re.findall("'([^']*)'", item["ctx"]["expected"])
         return f"{told}; {suggest(value if show and isinstance(value, str) else '', known)}"
@@ -157,7 +157,7 @@ def _place(record: Any, path: tuple[str | int, ...], wire: bool) -> tuple[str, A
         if len(choices) > 1:  # the part says which choice was tried, and is no place
             kind = next((c for c in choices if getattr(c, "__name__", "") == part), None)
             continue
-        kind = choices[0]
+        kind = next(iter(choices), None)
         if fields := _fields(kind):
             owner = kind
             name, kind = _field(fields, part)

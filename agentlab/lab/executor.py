@@ -254,7 +254,7 @@ def unexpected(step: TaskStep, result: Json, bench: Bench) -> str | None:
     """
     try:
         return _unexpected(step, result, bench)
-    except ValueError as e:
+    except (ValueError, RecursionError) as e:
         return f"the expectation of {step.step_id!r} cannot be judged: {e}"
 
 

@@ -122,9 +122,10 @@ def compile_path(path: str, text: str = "") -> Any:
 
     try:
         return jmespath.compile(path)
-    except JMESPathError as e:
+    except (JMESPathError, RecursionError) as e:
         reason = str(e).splitlines()[0]
-        raise ReferenceError_(f"{text or path!r}: {path!r} is no JMESPath: {reason}") from e
+        shown = shortened(repr(text or path), 400)
+        raise ReferenceError_(f"{shown}: {shortened(path, 400)!r} is no JMESPath: {reason}") from e
 
 
 def references(value: Json) -> Iterator[Reference]:
@@ -211,8 +212,8 @@ def lookup(reference: Reference, results: Mapping[str, Json]) -> Json:
 
         try:
             value = compile_path(reference.path).search(result)
-        except JMESPathError as e:
-            raise ReferenceError_(f"{reference} does not resolve: {e}") from e
+        except (JMESPathError, RecursionError) as e:
+            raise ReferenceError_(f"{shortened(str(reference), 200)} does not resolve: {e}") from e
     if value is None:
         raise ReferenceError_(f"{reference} does not resolve: {_shape(result)}")
     return value

@@ -306,3 +306,12 @@ def test_what_does_not_resolve_says_what_there_is(text, results, parts):
 @pytest.mark.parametrize("value", [0, False, "", [], {}])
 def test_what_is_empty_resolves(value):
     assert lookup(Reference("a", "v"), {"a": {"v": value}}) == value
+
+
+@pytest.mark.parametrize(
+    "path", ["(" * 3000 + "t" + ")" * 3000, "[" * 3000, "`" + "[" * 9000 + "`"]
+)
+def test_a_path_without_end_is_no_jmespath(path):
+    with pytest.raises(ReferenceError_, match="is no JMESPath") as e:
+        parse(f"${{a.{path}}}")
+    assert len(str(e.value)) < 2000

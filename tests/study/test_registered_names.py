@@ -93,7 +93,7 @@ def test_a_name_that_cannot_be_sent_stops_only_what_uses_it(fresh_names, planner
     ("field", "told"),
     [
         ({"sesion_id": "x"}, "did you mean 'session_id'"),
-        ({"now": "soon"}, "the first state: now: "),
+        ({"now": "soon"}, "the first state: State: field now: expected a number, got 'soon'"),
     ],
 )
 def test_a_wrong_field_of_the_first_state_is_one_clear_error(field, told):
