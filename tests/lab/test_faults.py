@@ -773,7 +773,8 @@ def test_a_wrong_result_looks_right(result, draw):
     assert learned == {"copy": false}
     assert shape(false) == shape(result)
     old, new = leaves(result), leaves(false)
-    changed = {repr(a) for a, b in zip(old, new, strict=True) if repr(a) != repr(b)}
+    pairs = [(a, b) for a, b in zip(old, new, strict=True) if repr(a) != repr(b)]
+    changed = {(type(a), a) for a, _ in pairs}  # zero is one value, whatever its sign
     assert len(changed) == any(not isinstance(x, bool) for x in old)
 
 

@@ -65,24 +65,19 @@ SHAPES = {
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_edges_take_memory_in_proportion_to_steps(shape):
-    """Sets of all that is before a step took the square of it, and the time to fill them."""
-
-    def of(size: int) -> int:
-        plan = TaskPlan(steps=tuple(
-            TaskStep(step_index=i, step_id=f"s{i}",
-                     dependencies=tuple(f"s{d}" for d in SHAPES[shape](i)) if i else ())
-            for i in range(size)
-        ))  # fmt: skip
-        tracemalloc.start()
-        try:
-            graph.edges(plan)
-            return tracemalloc.get_traced_memory()[1]
-        finally:
-            tracemalloc.stop()
-
-    first, second, third = map(of, (300, 600, 1200))
-    assert third - second <= 3 * (second - first), (first, second, third)
+def test_edges_take_little_memory(shape):
+    """Sets of all that is before a step took the square of it: 30 MB here, and time to fill."""
+    plan = TaskPlan(steps=tuple(
+        TaskStep(step_index=i, step_id=f"s{i}",
+                 dependencies=tuple(f"s{d}" for d in SHAPES[shape](i)) if i else ())
+        for i in range(1200)
+    ))  # fmt: skip
+    tracemalloc.start()
+    try:
+        graph.edges(plan)
+        assert tracemalloc.get_traced_memory()[1] < 400 * 1200
+    finally:
+        tracemalloc.stop()
 
 
 @given(plans(), st.lists(st.integers(0, 9), min_size=8, max_size=8))
