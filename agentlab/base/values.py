@@ -157,7 +157,9 @@ class Value(BaseModel, metaclass=_ByHand):
         for name, value in changes.items():
             changes[name] = validated(cls, name, value)
         new = self._with(changes, [(n, All) for n, v in changes.items() if type(v) in _GROWING])
-        _set_given(new, self.model_fields_set | changes.keys())
+        given = self.__pydantic_fields_set__
+        if not given.issuperset(changes):
+            _set_given(new, given | changes.keys())
         return new
 
     @classmethod

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from agentlab.runs.visits import Visit
 
 SAY, REVIEW, PAUSE, GO_ON = "(say)", "(review)", "(pause)", "(go on)"
-BY_HAND = (SAY, REVIEW, PAUSE, GO_ON)
+BY_HAND = frozenset((SAY, REVIEW, PAUSE, GO_ON))
 
 
 def following(graph: Graph, visited: Sequence[str], state: State, heard: Callable[[], bool]) -> str:

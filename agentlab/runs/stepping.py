@@ -95,12 +95,12 @@ class Stepper:
     @property
     def next_node(self) -> str:
         """Name of the node that the next step runs, or END, or WAIT."""
-        return WAIT if self.paused else self._onward
+        return WAIT if self.states[-1].paused else self._onward
 
     @property
     def _onward(self) -> str:
         """What follows, a pause aside."""
-        return following(self.workflow, self.visited, self.state, self._heard)
+        return following(self.workflow, self.visited, self.states[-1], self._heard)
 
     @property
     def finished(self) -> bool:
@@ -120,8 +120,10 @@ class Stepper:
     @property
     def stands(self) -> bool:
         """True when nothing happens by itself: at the end, in a pause, or waiting for people."""
-        at = self.next_node
-        return at == END or (at == WAIT and (self.paused or not self._lab_answers))
+        return self._stands_at(self.next_node)
+
+    def _stands_at(self, name: str) -> bool:
+        return name == END or (name == WAIT and (self.paused or not self._lab_answers))
 
     @property
     def _lab_answers(self) -> bool:
@@ -184,17 +186,22 @@ class Stepper:
         with self._lock:
             if self.paused:
                 return self.go_on()
-            name = self.next_node
-            if name == END:
-                raise RunError("the run is finished; say something, rewind or fork it to go on")
-            by, answers = self.inbox.pause, self._lab_answers
+            return self._step(self._onward)
+
+    def _step(self, name: str) -> Visit:
+        """Make the next visit of a run that is not paused, where ``name`` follows."""
+        if name == END:
+            raise RunError("the run is finished; say something, rewind or fork it to go on")
+        state, by = self.states[-1], self.inbox.pause
+        if by is not None or state.held:
+            answers = self._lab_answers
             if (by is not None or answers) and (name == WAIT or not self._begun()):
                 return self._stopped(by) if by is not None else self._answered()
-            if name == WAIT:
-                raise RunError(waits_for(self.waiting))
-            if self.state.next_action == WAIT_FOR_REVIEW:  # an event ends the wait, which took none
-                self.lab.executor.stood(self.state)
-            return self._visit(name, self.workflow.nodes[name])
+        if name == WAIT:
+            raise RunError(waits_for(self.waiting))
+        if state.next_action == WAIT_FOR_REVIEW:  # an event ends the wait, which took none
+            self.lab.executor.stood(state)
+        return self._visit(name, self.workflow.nodes[name])
 
     def _begun(self) -> bool:
         """Say whether calls of the next visit are known: a process ended in it, and it goes on."""
@@ -202,7 +209,7 @@ class Stepper:
         return any(address.visit == len(self.visited) for address in entries)
 
     def _visit(self, name: str, node: Callable[[State, Lab], State]) -> Visit:
-        before, mark = self.state, len(self.spans)
+        before, mark = self.states[-1], len(self.recorder.spans)
         try:
             with self.recorder.under(self._root):
                 after = node(before, self.lab)
@@ -213,19 +220,19 @@ class Stepper:
             raise
 
     def _append(self, name: str, before: State, after: State, mark: int) -> Visit:
-        index = len(self.visited)
+        index, spans = len(self.visited), self.recorder.spans[mark:]
         if self._store is not None:
-            self._store.checkpoint(self.run_id, index, name, before, after, self.spans[mark:])
+            self._store.checkpoint(self.run_id, index, name, before, after, spans)
         self.states.append(after)
         self.visited.append(name)
         self._marks.append(mark)
-        root = self._root
-        root.seconds = self.spans[-1].started + self.spans[-1].seconds - root.started
+        root, last = self._root, spans[-1]
+        root.seconds = last.started + last.seconds - root.started
         root.sim_end = after.now
         root.output = {"final_response": after.final_response, "answer": after.answer}
         if self.lab.executor.wall and self.finished:
             self.lab.executor.close()
-        return Visit(index, name, before, after, tuple(self.spans[mark:]))
+        return Visit(index, name, before, after, tuple(spans))
 
     def iterate(self) -> Iterator[tuple[str, State]]:
         """Step to the end, a pause, or a wait for people, yielding (visited, state after it).
@@ -233,10 +240,16 @@ class Stepper:
         A run that is paused goes on first.
         """
         goes_on = self.paused
-        while goes_on or not self.stands:
-            visit = self.step()
+        while True:
+            with self._lock:
+                if goes_on:
+                    visit, goes_on = self.go_on(), False
+                else:
+                    name = self.next_node
+                    if self._stands_at(name):
+                        return
+                    visit = self._step(name)
             yield visit.node, visit.after
-            goes_on = False
 
     def finish(self, max_visits: int = 10_000) -> State:
         """Step to the end, a pause, or a wait for people, and return the state.
