@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
+from operator import is_
 from typing import Any, TypeVar, overload
 
 T = TypeVar("T")
@@ -102,17 +103,28 @@ class PersistentVector(Sequence[T]):
     @overload
     def __getitem__(self, index: slice) -> PersistentVector[T]: ...
     def __getitem__(self, index: int | slice) -> T | PersistentVector[T]:
-        if isinstance(index, slice):
-            return PersistentVector(self[i] for i in range(*index.indices(self._length)))
         length = self._length
-        at = index if 0 <= index < length else self._place(index)
         cut = length - len(self._tail)
+        if isinstance(index, slice):
+            start, stop, step = index.indices(length)
+            if start >= cut and step == 1:
+                return PersistentVector(self._tail[start - cut : max(stop - cut, 0)])
+            return PersistentVector(self[i] for i in range(start, stop, step))
+        at = index if 0 <= index < length else self._place(index)
         if at >= cut:
             return self._tail[at - cut]
         node = self._root
         for shift in range(self._shift, 0, -BITS):
             node = node[at >> shift & MASK]
         return node[at & MASK]  # type: ignore[no-any-return]
+
+    def begins_with(self, earlier: PersistentVector[Any]) -> bool:
+        """Say whether the items of an earlier vector come first in this one, the very same."""
+        if len(earlier) > self._length:
+            return False
+        if self._root is earlier._root:
+            return all(map(is_, earlier._tail, self._tail))
+        return all(map(is_, earlier, self))
 
     def __len__(self) -> int:
         return self._length

@@ -76,7 +76,11 @@ def _sequence_change(
     if len(new) < len(old):
         return {"=": _plain(new)}
     if places is None:
-        places = [] if all(map(is_, old, new)) else range(len(old))
+        if isinstance(new, PersistentVector) and isinstance(old, PersistentVector):
+            same = new.begins_with(old)
+        else:
+            same = all(map(is_, old, new))
+        places = [] if same else range(len(old))
     here = sorted(i for i in places if i < len(old))
     items = {str(i): c for i in here if (c := _change(old[i], new[i])) is not None}
     if len(items) * 2 > len(old) > 1 and not all("v" in c for c in items.values()):

@@ -58,9 +58,16 @@ def reading(path: str | Path) -> Iterator[None]:
         ) from e
 
 
-def pack_spans(spans: Iterable[Span]) -> bytes:
-    """Return spans as compressed bytes; what is no JSON in them is an error."""
-    return pack(Writer().rows(map(_ROW, spans)))
+def pack_spans(spans: Iterable[Span], writer: Writer | None = None) -> bytes:
+    """Return spans as compressed bytes; what is no JSON in them is an error.
+
+    Parameters
+    ----------
+    spans : iterable of Span
+    writer : Writer, optional
+        Who wrote the spans before these; default: there were none.
+    """
+    return pack((writer or Writer()).rows(map(_ROW, spans)))
 
 
 def unpack_spans(blob: bytes) -> list[list[Json]]:

@@ -12,7 +12,6 @@ import json
 import os
 import sqlite3
 import threading
-import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,7 +23,7 @@ from agentlab.errors import RunError, StoreError, StoreVersionError, StoreWriteE
 from agentlab.state.state import State
 from agentlab.trace.delta import apply, delta
 from agentlab.trace.journal import Address, Entry, MemoryJournal
-from agentlab.trace.packing import pack, reading, unpack, unpack_spans
+from agentlab.trace.packing import pack, pack_spans, reading, unpack, unpack_spans
 from agentlab.trace.requests import Reader, Writer
 from agentlab.trace.span import Span
 from agentlab.trace.stored import CellResult, StoredRun
@@ -277,16 +276,14 @@ class Store:
         spans: Iterable[Span] = (),
     ) -> None:  # fmt: skip
         """Write what one visit changed, and what it recorded."""
-        changes = json.dumps(delta(before, after), separators=(",", ":"), allow_nan=False)
+        changes = pack(delta(before, after))
         writer = self._writers.pop(run, None) or Writer()
-        told = writer.rows(s.row() for s in spans)
-        rows = json.dumps(told, separators=(",", ":"), allow_nan=False)
+        told = pack_spans(spans, writer)
         with self.transaction():
             self.connection.execute(
                 "INSERT INTO checkpoints (run, visit, node, changes, spans) VALUES (?, ?, ?, ?, ?)",
-                (run, visit, node, zlib.compress(changes.encode(), 1),
-                 zlib.compress(rows.encode(), 1)),
-            )  # fmt: skip
+                (run, visit, node, changes, told),
+            )
         self._writers[run] = writer  # not when it failed: it refers to what is on disk alone
 
     def run_ids(self) -> list[str]:

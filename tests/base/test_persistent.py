@@ -55,6 +55,27 @@ def test_a_vector_may_be_deep(size):
     assert grown[size - 1] == size - 1
 
 
+@pytest.mark.parametrize("size", [0, 1, 31, 32, 33, 63, 64, 65, 1055, 1056, 1057, 1100])
+def test_a_vector_begins_with_what_it_grew_from(size):
+    items = [object() for _ in range(size + 40)]
+    vector = pvector(items[:size])
+    later = vector
+    for item in items[size:]:
+        assert later.begins_with(vector)
+        later = later.append(item)
+    assert later.begins_with(later)
+    assert later.begins_with(pvector(items[:size]))  # however it was made
+    assert not vector.begins_with(later)
+    if size:
+        assert not later.set(size - 1, object()).begins_with(vector)
+        assert not later.set(0, object()).begins_with(vector)
+
+
+@given(st.integers(0, 100), st.integers(-120, 120), st.integers(-120, 120), st.integers(1, 3))
+def test_a_slice_is_that_of_the_list(size, start, stop, step):
+    assert list(pvector(range(size))[start:stop:step]) == list(range(size))[start:stop:step]
+
+
 def test_there_is_no_item_outside():
     for index in (2, -3):
         with pytest.raises(IndexError, match="there are 2 items"):
