@@ -10,7 +10,7 @@ from typing import Any
 
 from measure import Row, clock, found_in, interleaved, medians, report
 
-get_environment = found_in("get_environment", "environments")
+get_environment = found_in("get_environment", "environments.named", "environments")
 PlanCodec = found_in("PlanCodec", "plans.contract.codec", "plans.codec")
 PlanCapability, PlanSpec, PlanStep = (
     found_in(name, "plans.contract.spec", "plans.spec")
