@@ -16,6 +16,7 @@ none, some block has to wait on the table, and which one is all that there is to
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from math import inf
 from typing import Any
 
 from agentlab.base.documents import merge_patch
@@ -31,6 +32,11 @@ TAKING = ("pick_up", "unstack")
 Places = Mapping[str, str]
 Move = tuple[str, str]
 """A block and the place it goes to."""
+
+
+def torn(wanted: Mapping[str, object]) -> bool:
+    """Say whether a goal wants a block in several places at once (a list of them): none can be."""
+    return any(isinstance(place, list) for place in wanted.values())
 
 
 def under(places: Places, block: str) -> list[str]:
@@ -153,12 +159,15 @@ class Blocksworld(Environment):
     def unmet(self, goal: Goal, world: Document) -> tuple[str, ...]:
         """Return which blocks are not where they are wanted."""
         on, wanted = world["on"], goal.conditions.get("on", {})
-        return tuple(f"{b} is not on {place}" for b, place in wanted.items() if on.get(b) != place)
+        every = [(b, p) for b, ps in wanted.items() for p in (ps if isinstance(ps, list) else [ps])]
+        return tuple(f"{b} is not on {place}" for b, place in every if on.get(b) != place)
 
     def candidates(self, belief: Document, goal: Goal) -> Iterable[Call]:
-        """Return the next call of each worthwhile move."""
-        on = belief["on"]
-        for block, place in worthwhile(on, goal.conditions.get("on", {})):
+        """Return the next call of each worthwhile move; nothing is where the goal cannot be met."""
+        on, wanted = belief["on"], goal.conditions.get("on", {})
+        if torn(wanted):
+            return
+        for block, place in worthwhile(on, wanted):
             tool, arguments = arm_call(on[block], block, place)
             yield Call(tool, arguments)
 
@@ -168,7 +177,8 @@ class Blocksworld(Environment):
 
     def estimate(self, goal: Goal, world: Document) -> float:
         """Return the seconds of the moves that cannot be avoided."""
-        return arm_seconds(world["on"], goal.conditions.get("on", {}))
+        wanted = goal.conditions.get("on", {})
+        return inf if torn(wanted) else arm_seconds(world["on"], wanted)
 
     def disturb(self, world: Document, call: Call, draw: float) -> dict[str, Any] | None:
         """Let a block that ``call`` needs fall to the table, or another one be put on it."""

@@ -36,6 +36,9 @@ PARAMETERS = {
 """Operators of the domain and our names for what they take."""
 
 Tree = str | list["Tree"]
+
+Wanted = str | list[str]
+"""Where a goal wants a block, or the several places in which it wants it."""
 """A PDDL expression: a word, or a list of expressions."""
 
 
@@ -71,9 +74,9 @@ def load_planbench(path: str | Path) -> Suite:
 
 
 def _scenario(
-    number: int, on: dict[str, str], wanted: dict[str, str], steps: tuple[ReferenceStep, ...]
+    number: int, on: dict[str, str], wanted: dict[str, Wanted], steps: tuple[ReferenceStep, ...]
 ) -> Scenario:
-    goal = "; ".join(f"{block} on {place}" for block, place in wanted.items())
+    goal = "; ".join(f"{b} on {p}" for b, place in wanted.items() for p in _each(place))
     calls = len(steps)
     return Scenario(
         id=f"planbench-{number:03d}",
@@ -127,7 +130,7 @@ def _steps(plan: str, on: dict[str, str], where: str) -> Iterator[ReferenceStep]
 
 def parse_problem(
     text: str, where: str, names: dict[str, str] | None = None
-) -> tuple[dict[str, str], dict[str, str]]:
+) -> tuple[dict[str, str], dict[str, Wanted]]:
     """Read a PDDL blocksworld problem.
 
     Parameters
@@ -142,7 +145,8 @@ def parse_problem(
     Returns
     -------
     on, wanted : dict
-        Where every block lies, and where the goal wants blocks.
+        Where every block lies, and where the goal wants blocks: a place, or a list of the several
+        that it names (which no plan can reach).
 
     Raises
     ------
@@ -160,7 +164,13 @@ def parse_problem(
             raise ScenarioError(f"{where}: expected a PDDL problem with a section ({name} ...)")
     objects = [o for o in sections[":objects"] if isinstance(o, str)]
     names = {o: (names or {}).get(o, o) for o in objects}
-    on = _places(sections[":init"], names, where)
+    on = {}
+    for block, place in _places(sections[":init"], names, where).items():
+        if isinstance(place, list):
+            raise ScenarioError(
+                f"{where}: expected one place in :init for {block}, got {', '.join(place)}"
+            )
+        on[block] = place
     goal = sections[":goal"]
     if len(goal) == 1 and isinstance(goal[0], list) and goal[0][:1] == ["and"]:
         goal = goal[0][1:]
@@ -172,17 +182,22 @@ def parse_problem(
 
 def _places(
     atoms: Iterable[Tree], names: dict[str, str], where: str, goal: bool = False
-) -> dict[str, str]:
+) -> dict[str, Wanted]:
     """Return where the atoms put blocks; clear and handempty follow from the rest."""
-    on: dict[str, str] = {}
+    on: dict[str, Wanted] = {}
+
+    def put(block: str, place: str) -> None:
+        known = _each(on.get(block, place))
+        on[block] = place if known == [place] else list(dict.fromkeys([*known, place]))
+
     for atom in atoms:
         match [names.get(w, w) if isinstance(w, str) else "" for w in atom]:
             case ["on", block, place] if block in names.values() and place in names.values():
-                on[block] = place
+                put(block, place)
             case ["ontable", block] if block in names.values():
-                on[block] = TABLE
+                put(block, TABLE)
             case ["holding", block] if block in names.values() and not goal:
-                on[block] = ARM
+                put(block, ARM)
             case ["handempty"] | ["clear", _] if not goal:
                 pass
             case _:
@@ -191,6 +206,10 @@ def _places(
                     f"{where}: expected atoms over {known} of the declared objects, got {atom!r}"
                 )
     return on
+
+
+def _each(place: Wanted) -> list[str]:
+    return place if isinstance(place, list) else [place]
 
 
 def _parse(text: str, where: str) -> list[Any]:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import agentlab as al
 from agentlab.environments.adapters.planbench import (
     CONFIG,
     GOLD,
@@ -19,6 +20,7 @@ from agentlab.environments.adapters.planbench import (
 from agentlab.environments.base import Call, Evidence, no_op
 from agentlab.environments.check import check_environment
 from agentlab.environments.named import get_environment
+from agentlab.environments.scenario import Goal, Scenario
 from agentlab.errors import ScenarioError
 from agentlab.minds.planners.search import shortest_plan
 
@@ -142,3 +144,33 @@ def test_pddl_as_it_comes():
     on, wanted = parse_problem(text, "x")
     assert on == {"a": "arm", "b": "table", "c": "b"}
     assert wanted == {"c": "table", "a": "c"}
+
+
+PDDL = """(define (problem p) (:objects a b c) (:init (handempty) {init}
+    (ontable b) (ontable c) (clear a) (clear b) (clear c)) (:goal (and {goal})))"""
+
+
+@pytest.mark.parametrize(
+    "atoms", ["(on a b) (on a c)", "(on a c) (on a b)", "(ontable a) (on a b)"]
+)
+def test_a_goal_with_a_block_in_two_places_keeps_both_and_cannot_be_reached(atoms):
+    on, wanted = parse_problem(PDDL.format(init="(ontable a)", goal=atoms), "p")
+    assert len(wanted["a"]) == 2
+    goal = Goal(conditions={"on": wanted})
+    scenario = Scenario(id="p", environment="blocksworld", task="t", world={"on": on}, goal=goal)
+    run = al.autonomous.start(al.Lab(scenario, planner="search", strategy="never"))
+    run.finish()
+    assert not run.verdict.success
+    for place in ("b", "c", "table"):  # wherever it lies, one of the two is not met
+        assert WORLD.unmet(goal, {"on": {**on, "a": place}})
+    assert shortest_plan(WORLD, goal, scenario.world) is None
+
+
+def test_an_atom_said_twice_is_one():
+    _, wanted = parse_problem(PDDL.format(init="(ontable a)", goal="(on a b) (on a b)"), "p")
+    assert wanted == {"a": "b"}
+
+
+def test_a_block_begins_in_one_place():
+    with pytest.raises(ScenarioError, match="expected one place in :init for a, got table, b"):
+        parse_problem(PDDL.format(init="(ontable a) (on a b)", goal="(on a b)"), "p")
