@@ -130,6 +130,20 @@ class FaultPlan(Value):
     outages: tuple[Outage, ...] = ()
     events: tuple[WorldEvent, ...] = ()
 
+    @property
+    def by_rate_alone(self) -> bool:
+        """True where nothing goes wrong at rate 0: no targets, outages, or events left to chance.
+
+        What the world does for certain is no fault: it is the task.
+        """
+        chancy = any(event.chance not in (None, 0, 1) for event in self.events)
+        return not (self.targets or self.outages or chancy)
+
+    def fault_free(self) -> FaultPlan:
+        """Return the plan under which nothing goes wrong; what happens for certain still does."""
+        certain = tuple(event for event in self.events if event.chance == 1)
+        return self.replace(rate=0.0, targets=(), outages=(), events=certain)
+
     @classmethod
     def mixed(cls, permanent: float, silent: float, **kinds: float) -> FaultPlan:
         """Return a plan of kinds by weight, without a rate.

@@ -51,6 +51,8 @@ class Cell:
         False when the study added it as a control: a fault-free twin, a floor, a ceiling.
     attempt : int
         1, or more when a crashed cell is run again.
+    fault_free : bool
+        No fault strikes, whatever the fault plan orders beside its rate.
     """
 
     role: str
@@ -60,6 +62,7 @@ class Cell:
     seed: int
     asked: bool = True
     attempt: int = 1
+    fault_free: bool = False
 
     def key(self, faults: FaultPlan | None) -> str:
         """Return the identity of the cell: a hash of all that its outcome depends on."""
@@ -71,8 +74,16 @@ class Cell:
                 None if faults is None else faults.digest,
                 self.fault_rate,
                 self.seed,
+                *(["fault-free"] if self.fault_free else []),
             ]
         )
+
+    def faults(self, study: FaultPlan | None) -> FaultPlan:
+        """Return what may go wrong here, in a study with or without a fault plan of its own."""
+        plan = self.scenario.faults if study is None else study
+        if self.fault_free:
+            return plan.fault_free()
+        return plan if plan.rate == self.fault_rate else plan.replace(rate=self.fault_rate)
 
 
 class Runner:
@@ -106,7 +117,7 @@ class Runner:
     def run(self, key: str, cell: Cell) -> CellResult:
         """Run a cell and return what it came to."""
         started = time.perf_counter()
-        row = _identity(cell)
+        row = _identity(cell, self.faults)
         spans = b""
         status = "done"
         try:
@@ -137,9 +148,7 @@ class Runner:
     def _finished(self, cell: Cell) -> Run:
         assert cell.arm is not None
         lab = self._lab(cell)
-        plan = lab.faults if lab.faults.rate == cell.fault_rate else lab.faults.replace(
-            rate=cell.fault_rate
-        )  # fmt: skip
+        plan = cell.faults(self.faults)
         run = Run.start(workflow_of(cell.arm), lab.bind(seed=cell.seed, faults=plan))
         self._running.add(run)
         try:
@@ -162,7 +171,7 @@ class Runner:
             return self._labs[like]
 
 
-def _identity(cell: Cell) -> dict[str, Json]:
+def _identity(cell: Cell, faults: FaultPlan | None) -> dict[str, Json]:
     scenario = cell.scenario
     return {
         "role": cell.role,
@@ -173,6 +182,7 @@ def _identity(cell: Cell) -> dict[str, Json]:
         "difficulty": scenario.difficulty,
         "cluster": scenario.cluster or scenario.id,
         "fault_rate": cell.fault_rate,
+        "fault_free": cell.fault_rate == 0 and cell.faults(faults).by_rate_alone,
         "seed": cell.seed,
     }
 
@@ -200,7 +210,7 @@ def make_lab(cell: Cell, faults: FaultPlan | None, record: Recording | None = No
     if model is not None and record is not None:
         model = (connected(model) if isinstance(model, str) else model).recorded(record)
     return Lab(
-        cell.scenario, seed=cell.seed, fault_rate=cell.fault_rate, faults=faults,
+        cell.scenario, seed=cell.seed, faults=cell.faults(faults),
         **{**cell.arm.options, "lm": model},
     )  # fmt: skip
 

@@ -53,10 +53,17 @@ def runs_frame(cells: Iterable[CellResult], asked_only: bool = True) -> pd.DataF
 
     rows: dict[str, list[dict[str, Json]]] = {"arm": [], "floor": [], "ceiling": []}
     for c in cells:
-        rows[str(c.row["role"])].append({**c.row, "cell": c.cell, "status": c.status})
+        row = {**c.row, "cell": c.cell, "status": c.status}
+        if c.status == "crashed" and row["role"] != "arm":  # it tells nothing
+            row |= {"success": None, "found_by": "crashed"}
+        rows[str(row["role"])].append(row)
     floors = {r["scenario"]: r["success"] for r in rows["floor"]}
     ceilings = {(r["scenario"], r["seed"], r["fault_rate"]): r for r in rows["ceiling"]}
-    twins = {(r["arm"], r["scenario"], r["seed"]): r for r in rows["arm"] if r["fault_rate"] == 0}
+    twins = {
+        (r["arm"], r["scenario"], r["seed"]): r
+        for r in rows["arm"]
+        if r.get("fault_free", r["fault_rate"] == 0) and r["status"] != "crashed"
+    }
     for r in rows["arm"]:
         top = ceilings.get((r["scenario"], r["seed"], r["fault_rate"]), {})
         twin = twins.get((r["arm"], r["scenario"], r["seed"]), {})

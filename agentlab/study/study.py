@@ -112,8 +112,9 @@ class Study(Results):
     def cells(self) -> Iterator[Cell]:
         """Yield every cell: controls first, then scenario by scenario, so that pairs come close."""
         rates = list(self.fault_rates)
-        twins = self.controls and 0.0 not in rates
         for scenario in self.suite:
+            plan = scenario.faults if self.faults is None else self.faults
+            twins = self.controls and not (plan.by_rate_alone and 0.0 in rates)
             if self.controls:
                 yield Cell(FLOOR, None, scenario, 0.0, 0, asked=False)
                 for rate in rates:
@@ -122,7 +123,8 @@ class Study(Results):
             for arm in self.arms:
                 for seed in self.seeds:
                     if twins:
-                        yield Cell(ARM, arm, scenario, 0.0, seed, asked=False)
+                        struck = not plan.by_rate_alone  # also at rate 0
+                        yield Cell(ARM, arm, scenario, 0.0, seed, asked=False, fault_free=struck)
                     for rate in rates:
                         yield Cell(ARM, arm, scenario, rate, seed)
 

@@ -262,6 +262,29 @@ def test_controls_are_joined_by_what_they_depend_on():
     assert len(runs_frame([row(), row(fault_rate=0.0, asked=False)], asked_only=False)) == 2
 
 
+def test_a_control_that_crashed_tells_nothing():
+    crashed = {"success": False, "status": "crashed"}
+    frame = runs_frame(
+        [
+            row(),
+            row(fault_rate=0.0, asked=False, faults_delivered=0, **crashed),
+            row("floor", **crashed),
+            row("ceiling", **crashed),
+        ]
+    )
+    assert frame[["floor", "ceiling", "twin_success", "recovered"]].isna().all(axis=None)
+    assert frame["ceiling_found_by"].tolist() == ["crashed"]
+
+
+def test_the_twin_is_the_run_that_no_fault_strikes():
+    struck = {"fault_rate": 0.0, "fault_free": False, "success": False}
+    calm = {"fault_rate": 0.0, "fault_free": True, "asked": False, "sim_seconds": 3.0}
+    for cells in ([row(**struck), row(**calm)], [row(**calm), row(**struck)]):
+        frame = runs_frame(cells)
+        assert frame[["success", "twin_success", "recovered"]].values.tolist() == [[False, 1, 0]]
+        assert frame["twin_sim_seconds"].tolist() == [3.0]
+
+
 def test_a_crashed_run_is_a_failure_with_what_is_known_of_it():
     crashed = row(success=False, error="ValueError: x", status="crashed", traceback="...")
     for name in ("answer", "faults_delivered"):

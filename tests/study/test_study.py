@@ -258,6 +258,70 @@ def test_a_run_whose_twin_fails_recovers_from_nothing(tmp_path):
     assert runs["recovered"].isna().all()
 
 
+@pytest.mark.parametrize("rates", [0.0, 0.4, [0.0, 0.4]])
+@pytest.mark.parametrize(
+    "plan",
+    [
+        {"targets": (al.TargetedFault(tool="advance", occurrence=0),)},
+        {"outages": ({"name": "down", "tool": "advance", "start": 0.5, "seconds": 1.0},)},
+        {"events": ({"name": "stall", "between": (0, 0), "patch": {"done": 0}, "chance": 0.99},)},
+    ],
+    ids=lambda plan: next(iter(plan)),
+)
+def test_no_fault_of_any_source_strikes_a_twin(tmp_path, plan, rates):
+    """What a plan orders beside its rate strikes at rate 0, too; the twin was struck with it."""
+    faults = PERMANENT.replace(**plan)
+    assert not faults.by_rate_alone
+    assert faults.fault_free().by_rate_alone
+    made, _ = finished(tmp_path, fault_rate=rates, faults=faults)
+    runs = made.runs
+    assert len(runs) == 12 * np.size(rates)  # the twins were not asked for
+    assert (runs["faults_delivered"] > 0).any()
+    assert (runs["twin_success"] == 1).all()
+    calm = finished(tmp_path / "calm", fault_rate=0.0, faults=PERMANENT)[0].runs
+    keys = ["arm", "scenario", "seed"]
+    both = runs[[*keys, "twin_sim_seconds"]].merge(calm, on=keys)
+    assert (both["twin_sim_seconds_x"] == both["sim_seconds"]).all()
+    met = runs["faults_delivered"] > 0
+    assert (runs.loc[met, "recovered"] == runs.loc[met, "success"]).all()
+
+
+def test_what_the_world_does_for_certain_is_no_fault(tmp_path):
+    event = {"name": "stall", "between": (0, 0), "patch": {"done": 0}, "chance": 1}
+    faults = al.FaultPlan(events=(event,))
+    assert faults.by_rate_alone
+    assert faults.fault_free() == faults
+    made, ran = finished(tmp_path, fault_rate=0.0, faults=faults)
+    assert ran == 12 + 3 + 6  # each run is its own twin
+    assert (made.runs["twin_success"] == made.runs["success"]).all()
+
+
+class Touchy(Chain):
+    """A world that fails where only controls look."""
+
+    name = "touchy"
+
+    def estimate(self, goal, world):
+        raise KeyError("a bug of a user's world")
+
+
+def test_a_control_that_crashes_is_unknown_and_told(tmp_path, fresh_names):
+    al.register("environment", "touchy", Touchy)
+    suite = [s.replace(environment="touchy") for s in SUITE]
+    arms = Arm("reference", "retry(3)")
+    made, _ = finished(tmp_path, suite=Suite("t", suite), arms=arms, fault_rate=0.3)
+    runs = made.runs
+    assert runs["success"].any()
+    assert runs["ceiling"].isna().all()
+    assert set(runs["ceiling_found_by"]) == {"crashed"}
+    told = " ".join(al.report.cautions(made))
+    assert "The ceilings of 6 runs crashed and are unknown" in told
+    _, again = finished(tmp_path, suite=Suite("t", suite), arms=arms, fault_rate=0.3)
+    assert again == 0
+    made.run(processes=1, progress=(watch := Watch()), retry_crashed=True)
+    assert watch.run == 6  # the ceilings, and nothing else
+
+
 def test_twins_become_runs_when_rate_zero_is_asked_for(tmp_path):
     finished(tmp_path, fault_rate=0.3)
     made, ran = finished(tmp_path, fault_rate=[0.0, 0.3])

@@ -130,6 +130,12 @@ def cautions(study: Study) -> list[str]:
             f"The ceiling is unknown for {percent(unknown, 1)} of the runs; floor, ceiling and "
             "normalised success leave them out."
         )
+    if study.controls and runs["floor"].isna().any():
+        found.append("A floor crashed: what doing nothing reaches there is unknown.")
+    if broken := int((runs["ceiling_found_by"] == "crashed").sum()):
+        found.append(
+            f"The ceilings of {counted(broken, 'run')} crashed and are unknown (--retry-crashed)."
+        )
     if (runs["ceiling_found_by"] == "reference").any():
         found.append(
             "Part of the ceiling is the fault-free reference plan, as that world cannot be "
