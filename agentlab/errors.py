@@ -285,3 +285,12 @@ def suggest(name: str, known: Iterable[str]) -> str:
     listing = ", ".join(names[:30]) + (", ..." if len(names) > 30 else "") if names else "none"
     near = difflib.get_close_matches(str(name), names, n=1, cutoff=0.6)
     return (f"did you mean {near[0]!r}? " if near else "") + f"known: {listing}"
+
+
+def raised(error: BaseException) -> str:
+    """Return an exception in a line: its class and what it says, where it can say anything."""
+    try:
+        said = str(error)
+    except Exception as e:
+        said = f"(its text raised {type(e).__name__})"
+    return f"{type(error).__name__}: {said}"

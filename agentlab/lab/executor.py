@@ -15,7 +15,7 @@ from agentlab.base.documents import Json
 from agentlab.base.schemas import check_schema
 from agentlab.base.trail import At, More
 from agentlab.base.values import validated
-from agentlab.errors import ReferenceError_, ReplayError, suggest
+from agentlab.errors import ReferenceError_, ReplayError, raised, suggest
 from agentlab.lab.approval import admitted
 from agentlab.lab.bench import Bench, StepOutcome
 from agentlab.lab.faults import advance
@@ -75,7 +75,7 @@ class SimulatedExecutor:
         except ReplayError:
             raise
         except Exception as e:
-            return settle(started, bench, step.step_id, StepOutcome(error=told(e)))
+            return settle(started, bench, step.step_id, StepOutcome(error=raised(e)))
         if under_way.holds:
             there = capacities(state.world, bench)
             if lacking(under_way.holds, (), there) is not None:
@@ -174,7 +174,7 @@ def _carried_out(
     except ReplayError:
         raise  # a replay that diverged must not go on
     except Exception as e:
-        return state, StepOutcome(error=told(e))
+        return state, StepOutcome(error=raised(e))
 
 
 def _held(step: TaskStep, outcome: StepOutcome, bench: Bench) -> StepOutcome:
@@ -183,11 +183,6 @@ def _held(step: TaskStep, outcome: StepOutcome, bench: Bench) -> StepOutcome:
         return outcome
     problem = unexpected(step, outcome.result, bench)
     return outcome if problem is None else StepOutcome(result=outcome.result, error=problem)
-
-
-def told(error: Exception) -> str:
-    """Return an exception as the error of a step."""
-    return f"{type(error).__name__}: {error}"
 
 
 def settle(

@@ -8,14 +8,14 @@ world of that moment. A lab is such a door; what is known of a call is in the st
 from __future__ import annotations
 
 import copy
-from asyncio import CancelledError
+import threading
 from typing import Any
 
 from agentlab.base.documents import Json, digest, is_json, merge_patch
 from agentlab.base.trail import At, More
 from agentlab.base.values import validated
 from agentlab.environments.base import Begun, Call, Environment, Outcome
-from agentlab.errors import ReplayError, ToolFailure, suggest
+from agentlab.errors import ReplayError, ToolFailure, raised, suggest
 from agentlab.lab.approval import lets_through
 from agentlab.lab.faults import advance, duration, fault_for, stand, strike
 from agentlab.state.records import DeliveredFault, Failure, Fault, UnderWay
@@ -287,8 +287,11 @@ def invoked(tool: Tool, call: Call) -> tuple[Json, ToolError | None]:
         result = tool.function(**copy.deepcopy(call.arguments))
     except ToolFailure as e:
         return None, ToolError(code=e.code, message=e.message, permanent=e.permanent)
-    except (Exception, SystemExit, CancelledError) as e:
-        return None, ToolError(code="exception", message=f"{type(e).__name__}: {e}")
+    except BaseException as e:
+        here = threading.current_thread() is threading.main_thread()
+        if here and isinstance(e, KeyboardInterrupt):  # a person's; elsewhere it is the tool's own
+            raise
+        return None, ToolError(code="exception", message=raised(e))
     if not is_json(result):
         kind = type(result).__name__
         text = (

@@ -13,7 +13,7 @@ from agentlab.base.documents import Json, canonical, digest, is_json
 from agentlab.base.fields import thaw
 from agentlab.environments.fault_plan import FaultPlan, Visibility
 from agentlab.environments.scenario import Scenario
-from agentlab.errors import StudyError
+from agentlab.errors import StudyError, raised
 from agentlab.lab.lab import Lab
 from agentlab.lab.named import connected
 from agentlab.lm.model import Model
@@ -130,11 +130,13 @@ class Runner:
                 spans = pack_spans(run.spans) if self.with_traces else b""
             else:
                 row |= _control(cell, self.faults)
-        except Exception as e:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as e:  # SystemExit, for one: it ends this cell and nothing else
             status = "crashed"
             row |= {
                 "success": False,
-                "error": f"{type(e).__name__}: {e}",
+                "error": raised(e),
                 "traceback": traceback.format_exc(limit=-8),
             }
         row["wall_seconds"] = time.perf_counter() - started

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 
 ALPHA = 0.05
+TIED, NOT_COMPARED = "tied", "not compared"
+"""Verdicts: no difference was shown, and the two share no task."""
 
 
 def compare(
@@ -48,18 +50,32 @@ def compare(
     DataFrame
         a, b, diff (a minus b), low, high (95 %, cluster-robust t), boot_low, boot_high (cluster
         bootstrap), p, p_holm, n_tasks, n_clusters, smallest_difference (the smallest that could
-        have been seen at 80 % power), verdict ("a higher", "b higher" or "tied").
+        have been seen at 80 % power), verdict ("a higher", "b higher", "tied", or "not compared":
+        the two share no task).
 
     Raises
     ------
     StudyError
         A column or level does not exist, or there is nothing to compare.
     """
+    table = pairwise(runs, metric, by, baseline, seed)
+    if not table["n_tasks"].any():
+        raise StudyError(
+            f"no two values of {by!r} were measured on the same task with a value of {metric!r}"
+        )
+    return table
+
+
+def pairwise(
+    runs: pd.DataFrame, metric: str, by: str, baseline: str | None = None, seed: int = 0
+) -> pd.DataFrame:
+    """Return what ``compare`` does, also of a study so far where no two levels share a task."""
     import pandas as pd
 
     for name in (metric, by):
         if name not in runs.columns:
             raise StudyError(f"no column {name!r}; {suggest(name, list(runs.columns))}")
+    _check_numbers(runs[metric])
     runs = runs.assign(**{by: levelled(runs[by])})
     levels = list(dict.fromkeys(runs[by]))
     if len(levels) < 2:
@@ -71,12 +87,26 @@ def compare(
     table = pd.DataFrame(rows)
     table["p_holm"] = holm(table["p"])
     table["verdict"] = [
-        "tied" if not p < ALPHA else ("a higher" if d > 0 else "b higher")
-        for p, d in zip(table["p_holm"], table["diff"], strict=True)
+        NOT_COMPARED if not n else TIED if not p < ALPHA else "a higher" if d > 0 else "b higher"
+        for n, p, d in zip(table["n_tasks"], table["p_holm"], table["diff"], strict=True)
     ]
     first = ["a", "b", "diff", "low", "high", "boot_low", "boot_high", "p", "p_holm"]
     rest = ["n_tasks", "n_clusters", "smallest_difference", "test", "verdict"]
     return table[first + rest]
+
+
+def _check_numbers(column: pd.Series[Any]) -> None:
+    """Refuse what cannot be averaged: text, dates, infinite numbers, and nothing at all."""
+    import numpy as np
+
+    name, known = column.name, column.dropna()
+    if not len(known):
+        raise StudyError(f"column {name!r} has no value in any run; there is nothing to compare")
+    for value in known:
+        if not isinstance(value, bool | int | float | np.bool_ | np.number):
+            raise StudyError(f"expected a column of numbers, got {name!r} with the value {value!r}")
+    if np.isinf(known.astype("float64")).any():
+        raise StudyError(f"column {name!r} has infinite values, of which there is no mean")
 
 
 def levelled(column: pd.Series[Any]) -> pd.Series[Any]:
@@ -95,9 +125,8 @@ def _compared(
     wide = values.pivot_table(
         index=cells, columns="_level", values="_value", aggfunc="mean", dropna=False, observed=True
     )
-    if a not in wide or b not in wide:
-        raise StudyError(f"{a!r} and {b!r} were never measured on the same task")
-    tasks = wide[[a, b]].dropna().groupby("scenario", sort=True).mean()
+    both = wide.reindex(columns=[a, b]).dropna()
+    tasks = both.groupby("scenario", sort=True).mean()
     cluster = runs.drop_duplicates("scenario").set_index("scenario")["cluster"]
     counts = values.groupby([*cells, "_level"], observed=True).size()
     one = bool((counts == 1).all()) and len(wide) == len(tasks)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from agentlab.errors import StudyError, suggest
 from agentlab.study import metrics
-from agentlab.study.compare import ALPHA, compare
+from agentlab.study.compare import TIED, pairwise
 from agentlab.study.grid import AXES
 
 if TYPE_CHECKING:
@@ -127,13 +127,13 @@ def leaderboard(runs: pd.DataFrame) -> pd.DataFrame:
 def _against_best(runs: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
     """Add the paired comparison of every arm with the first."""
     best = str(table.loc[0, "arm"])
-    against: dict[str, tuple[float, float]] = {best: (0.0, float("nan"))}
+    against: dict[str, tuple[float, float, bool]] = {best: (0.0, float("nan"), False)}
     if len(table) > 1:
-        for row in compare(runs, "success", by="arm", baseline=best).to_dict("records"):
+        for row in pairwise(runs, "success", by="arm", baseline=best).to_dict("records"):
             first = row["a"] == best
             behind = -row["diff"] if first else row["diff"]
-            against[row["b"] if first else row["a"]] = (behind, row["p_holm"])
-    table["behind"] = [against[arm][0] for arm in table["arm"]]
-    table["p_holm"] = [against[arm][1] for arm in table["arm"]]
-    table["tied"] = ~(table["p_holm"] < ALPHA) & (table["arm"] != best)
+            tied = row["verdict"] == TIED
+            against[row["b"] if first else row["a"]] = (behind, row["p_holm"], tied)
+    for place, name in enumerate(("behind", "p_holm", "tied")):
+        table[name] = [against[arm][place] for arm in table["arm"]]
     return table

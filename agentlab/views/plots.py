@@ -207,12 +207,17 @@ def differences(table: pd.DataFrame, ax: Axes | None = None) -> Axes:
     -------
     Axes
         A row a pair, a minus b, with its 95 % interval. The grey bar is what the study was too
-        small to see (80 % power); hollow marks are tied.
+        small to see (80 % power); hollow marks are tied, and what shares no task has no mark.
     """
+    from agentlab.study.compare import NOT_COMPARED, TIED
+
     ax = _axes(ax, (6.4, 0.9 + 0.38 * len(table)))
     names = []
     for y, row in enumerate(table.to_dict("records")):
-        tied = row["verdict"] == "tied"
+        if row["verdict"] == NOT_COMPARED:
+            names.append(plain(f"{row['a']} − {row['b']}  ({NOT_COMPARED})"))
+            continue
+        tied = row["verdict"] == TIED
         colour = GREY if tied else PALETTE[0]
         unseen = row["smallest_difference"]
         if unseen == unseen:  # not NaN

@@ -220,6 +220,23 @@ def test_arguments_are_checked_first(notes):
     assert notes.made == []
 
 
+class Panic(BaseException):
+    """As a native extension's is."""
+
+
+class Mute(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+def test_an_interrupt_is_a_persons(notes):
+    def interrupted():
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        called(notes.lab(tools=[notes.tool("slow", interrupted)]), "slow")
+
+
 @pytest.mark.parametrize(
     ("do", "code", "text", "permanent"),
     [
@@ -228,6 +245,16 @@ def test_arguments_are_checked_first(notes):
         (ValueError("no"), "exception", "ValueError: no", False),
         (KeyError("k"), "exception", "KeyError: 'k'", False),
         (SystemExit(2), "exception", "SystemExit: 2", False),
+        (MemoryError(), "exception", "MemoryError: ", False),
+        (GeneratorExit(), "exception", "GeneratorExit: ", False),
+        (Panic("no bounds"), "exception", "Panic: no bounds", False),
+        (
+            BaseExceptionGroup("two", [Panic()]),
+            "exception",
+            "BaseExceptionGroup: two (1 sub-exception)",
+            False,
+        ),
+        (Mute(), "exception", "Mute: (its text raised RuntimeError)", False),
     ],
 )
 def test_whatever_a_function_raises_becomes_an_error_that_can_be_read(

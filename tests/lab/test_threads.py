@@ -496,3 +496,29 @@ def test_a_call_that_had_ended_when_it_was_cancelled_is_in_the_journal(notes, st
     assert [e.finished for e in run.journal.entries.values() if e.name == "last"] == [True]
     assert run.abandoned == ()
     assert run.replay().identical
+
+
+class Panic(BaseException):
+    """As a native extension's is."""
+
+
+@pytest.mark.parametrize(
+    "error",
+    [Panic("no bounds"), SystemExit(2), GeneratorExit(), KeyboardInterrupt(), MemoryError(),
+     BaseExceptionGroup("two", [Panic(), ValueError()])],
+    ids=lambda e: type(e).__name__,
+)  # fmt: skip
+def test_whatever_ends_a_thread_is_told_at_once_and_is_no_timeout(error, step):
+    def fail():
+        raise error
+
+    tool = al.tool(fail, effect="write", timeout=20.0)
+    plan = al.planners.Fixed([step("a", "fail")])
+    lab = al.Lab(tools=[tool], planner=plan, workers=2, strategy="never")
+    began = time.monotonic()
+    run = al.autonomous.start(lab, "do it")
+    run.finish()
+    assert time.monotonic() - began < 10
+    told = run.state.calls[-1].error
+    assert (told.code, told.message) == ("exception", f"{type(error).__name__}: {error}")
+    assert run.abandoned == ()

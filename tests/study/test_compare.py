@@ -53,6 +53,32 @@ def seeded(name: str, table: dict[str, tuple[int, int]]) -> dict[tuple[Any, ...]
     }
 
 
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ([None, None], "has no value in any run"),
+        ([float("nan"), float("nan")], "has no value in any run"),
+        (["x", "y"], "a column of numbers, got 'success' with the value 'x'"),
+        ([1.0, "y"], "a column of numbers, got 'success' with the value 'y'"),
+        ([[1], [2]], "a column of numbers"),
+        ([pd.Timestamp(0), pd.Timestamp(1)], "a column of numbers"),
+        ([1 + 1j, 2], "a column of numbers"),
+        ([1.0, float("inf")], "infinite values"),
+        ([1.0, None], "no two values of 'strategy' were measured on the same task"),
+    ],
+)
+def test_what_is_no_number_is_not_compared(values, told):
+    made = runs({("a", "t"): values[0], ("b", "t"): values[1]})
+    with pytest.raises(StudyError, match=told):
+        compare(made)
+
+
+@pytest.mark.parametrize("values", [[True, False], [1, 0], [1.5, 0.5], [np.float32(1), np.int8(0)]])
+def test_numbers_of_any_kind_are(values):
+    made = runs({("a", "t"): values[0], ("b", "t"): values[1]})
+    assert compare(made)["diff"].tolist() == [1]
+
+
 def test_two_arms_by_hand():
     """Seeds first, then rates, then tasks."""
     table = compare(runs(seeded("a", A) | seeded("b", B)))
@@ -160,8 +186,8 @@ def test_a_missing_value_is_no_failure():
     d = [sum(n > 0 for n in A[t]) / 2 - sum(n > 0 for n in B[t]) / 2 for t in A]
     assert found["diff"] == pytest.approx(sum(d) / 6)
     frame["recovered"] = np.nan
-    assert np.isnan(compare(frame, "recovered")["diff"].iloc[0])
-    assert compare(frame, "recovered")["verdict"].iloc[0] == "tied"
+    with pytest.raises(StudyError, match="'recovered' has no value in any run"):
+        compare(frame, "recovered")
 
 
 @pytest.mark.parametrize(
@@ -180,6 +206,9 @@ def test_what_cannot_be_compared_is_refused(arguments, message):
 
 def test_arms_that_share_no_task_are_refused():
     frame = runs({("a", "t0"): True, ("b", "t1"): True})
-    [found] = compare(frame).to_dict("records")
-    assert found["n_tasks"] == 0
-    assert found["verdict"] == "tied"
+    with pytest.raises(StudyError, match="no two values of 'strategy' were measured on the same"):
+        compare(frame)
+    frame = runs({("a", "t0"): True, ("b", "t1"): True, ("c", "t1"): True})
+    table = compare(frame).set_index(["a", "b"])
+    assert table["n_tasks"].to_dict() == {("a", "b"): 0, ("a", "c"): 0, ("b", "c"): 1}
+    assert table["verdict"].tolist() == ["not compared", "not compared", "tied"]

@@ -130,3 +130,14 @@ def test_estimates_by_several_columns():
 def test_an_unknown_metric_names_the_nearest():
     with pytest.raises(StudyError, match="did you mean 'replans'"):
         estimates(frame(), "replan")
+
+
+@pytest.mark.parametrize("others", [[], ["near"]])
+def test_an_arm_that_shares_no_task_with_the_best_is_not_called_tied(others):
+    """As in a study that is not finished; also where nothing at all can be compared."""
+    made = frame()
+    made = made[made["arm"].isin(["good", "bad", *others])]
+    made.loc[made["arm"] == "bad", "scenario"] += "-elsewhere"
+    board = leaderboard(made).set_index("arm")
+    assert np.isnan(board.loc["bad", "p_holm"])
+    assert board["tied"].to_dict() == {"good": False, "bad": False, **dict.fromkeys(others, True)}

@@ -236,6 +236,20 @@ def test_no_thread_is_too_few(lm, tmp_path):
 # ---- what breaks -----------------------------------------------------------------------------
 
 
+class Panic(BaseException):
+    """As a native extension's is."""
+
+
+RAISED = {
+    "cell": ZeroDivisionError("a bug"),
+    "exit": SystemExit(3),
+    "memory": MemoryError("too much"),
+    "panic": Panic("no bounds"),
+    "group": BaseExceptionGroup("two", [Panic("one"), ValueError("another")]),
+    "interrupt": KeyboardInterrupt(),
+}
+
+
 class Breaking(Structured):
     """Breaks for some seeds, as long as a file is there."""
 
@@ -251,7 +265,7 @@ class Breaking(Structured):
             time.sleep(0.2)  # some are finished by now
             if self.how == "process":
                 os._exit(7)
-            raise SystemExit(3) if self.how == "thread" else ZeroDivisionError("a bug")
+            raise RAISED[self.how]
         return super().plan(request, bench)
 
 
@@ -270,19 +284,23 @@ def breaking(lm, tmp_path, how):
     return path, calm_study(lm, tmp_path / "out", 8, Breaking(how, path))
 
 
-@pytest.mark.parametrize(("processes", "threads"), [(1, 8), (2, 24)])
-def test_a_cell_that_crashes_takes_no_other_along(lm, tmp_path, processes, threads):
-    _, made = breaking(lm, tmp_path, "cell")
+@pytest.mark.parametrize(
+    ("how", "processes", "threads"),
+    [("cell", 1, 8), ("cell", 2, 24), ("exit", 1, 1), ("exit", 1, 8), ("exit", 2, 24),
+     ("memory", 1, 1), ("panic", 1, 8), ("panic", 2, 1), ("group", 1, 1)],
+)  # fmt: skip
+def test_a_cell_that_crashes_takes_no_other_along(lm, tmp_path, how, processes, threads):
+    _, made = breaking(lm, tmp_path, how)
     runs = made.run(processes=processes, threads=threads).set_index("seed")
     assert (runs["status"] == "crashed").equals(pd.Series(runs.index == 3, runs.index))
-    assert set(runs.loc[3, "error"]) == {"ZeroDivisionError: a bug"}
+    assert set(runs.loc[3, "error"]) == {f"{type(RAISED[how]).__name__}: {RAISED[how]}"}
     assert runs.drop(index=3)["success"].all()
 
 
 @pytest.mark.parametrize(
     ("how", "processes", "threads", "raised"),
     [
-        ("thread", 1, 4, SystemExit),
+        ("interrupt", 1, 4, KeyboardInterrupt),
         ("process", 2, 17, StudyError),
     ],
 )

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentlab.base.documents import interval, number, percent
-from agentlab.study.compare import ALPHA
+from agentlab.study.compare import ALPHA, NOT_COMPARED, TIED, pairwise
 from agentlab.study.definition import command
 from agentlab.study.grid import varying
 from agentlab.study.leaderboard import estimates, leaderboard
@@ -242,7 +242,7 @@ def _heat(cell: dict[Any, Any] | None) -> Child:
 
 def _comparisons(study: Study, runs: pd.DataFrame) -> Iterable[Html]:
     for factor in varying(runs):
-        found = study.compare("success", by=factor)
+        found = pairwise(runs, "success", factor)
         rows = [
             [
                 r["a"], r["b"], number(100 * r["diff"]), interval(r["low"], r["high"]),
@@ -266,8 +266,8 @@ def _forest(found: pd.DataFrame, figure: Figure) -> None:
 
 
 def _verdict(row: dict[Any, Any]) -> str:
-    if row["verdict"] == "tied":
-        return "tied"
+    if row["verdict"] in (TIED, NOT_COMPARED):
+        return str(row["verdict"])
     return f"{row['a'] if row['verdict'] == 'a higher' else row['b']} is higher"
 
 
