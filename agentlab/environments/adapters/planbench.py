@@ -36,10 +36,10 @@ PARAMETERS = {
 """Operators of the domain and our names for what they take."""
 
 Tree = str | list["Tree"]
+"""A PDDL expression: a word, or a list of expressions."""
 
 Wanted = str | list[str]
 """Where a goal wants a block, or the several places in which it wants it."""
-"""A PDDL expression: a word, or a list of expressions."""
 
 
 def load_planbench(path: str | Path) -> Suite:
