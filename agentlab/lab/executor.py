@@ -15,7 +15,13 @@ from agentlab.base.documents import Json
 from agentlab.base.schemas import check_schema
 from agentlab.base.trail import At, More
 from agentlab.base.values import validated
-from agentlab.errors import ReferenceError_, ReplayError, raised, suggest
+from agentlab.errors import (
+    EnvironmentContractError,
+    ReferenceError_,
+    ReplayError,
+    raised,
+    suggest,
+)
 from agentlab.lab.approval import admitted
 from agentlab.lab.bench import Bench, StepOutcome
 from agentlab.lab.faults import advance
@@ -72,7 +78,7 @@ class SimulatedExecutor:
         )  # fmt: skip
         try:
             begun, under_way = action.begin(started, bench, step, parameters, attempt)
-        except ReplayError:
+        except (ReplayError, EnvironmentContractError):
             raise
         except Exception as e:
             return settle(started, bench, step.step_id, StepOutcome(error=raised(e)))
@@ -171,8 +177,8 @@ def _carried_out(
     try:
         after: tuple[State, StepOutcome] = action.finish(state, bench, under_way)
         return after
-    except ReplayError:
-        raise  # a replay that diverged must not go on
+    except (ReplayError, EnvironmentContractError):
+        raise  # neither a replay that diverged nor a world that is broken must go on
     except Exception as e:
         return state, StepOutcome(error=raised(e))
 

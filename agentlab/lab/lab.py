@@ -38,7 +38,7 @@ from agentlab.lab.named import (
     reviewer_of,
 )
 from agentlab.lab.talk import Talk
-from agentlab.lab.tool_door import ToolDoor
+from agentlab.lab.tool_door import ToolDoor, breach
 from agentlab.lm.model import Model
 from agentlab.minds.base import Decider, Offer, Planner, Reflector, Responder
 from agentlab.minds.planners.named import get_planner
@@ -203,8 +203,7 @@ class Lab(ToolDoor):
                 changes[name] = get(changes[name])
         changes["strategy_named"] = self.strategy_named or "strategy" in changes
         bound = object.__new__(Lab)
-        bound.__dict__.update(self.__dict__)
-        bound.__dict__.update(changes)
+        bound.__dict__.update({**self.__dict__, **changes})
         if {"planner", "strategy", "model"} & set(changes):
             _check_asked(bound.planner, bound.strategy, bound.model)
         bound.__dict__["_complained"] = set()
@@ -336,13 +335,14 @@ class Lab(ToolDoor):
 
         Raises
         ------
-        ConfigError
-            There is no scenario, hence no goal.
+        ConfigError, EnvironmentContractError
+            There is no scenario, hence no goal; the environment raised.
         """
         if self.scenario is None or self.environment is None:
             raise ConfigError("a lab without a scenario has no goal to check")
         evidence = Evidence(state.initial, state.world, state.calls, state.answer, state.now)
-        return self.environment.check(self.scenario.goal, evidence)
+        with breach(self.environment, "check"):
+            return self.environment.check(self.scenario.goal, evidence)
 
     # ---- telling the handler --------------------------------------------------------------
 

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import copy
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from agentlab.base.documents import Json, digest, is_json, merge_patch
 from agentlab.base.trail import At, More
 from agentlab.base.values import validated
 from agentlab.environments.base import Begun, Call, Environment, Outcome
-from agentlab.errors import ReplayError, ToolFailure, raised, suggest
+from agentlab.errors import EnvironmentContractError, ReplayError, ToolFailure, raised, suggest
 from agentlab.lab.approval import lets_through
 from agentlab.lab.faults import advance, duration, fault_for, stand, strike
 from agentlab.state.records import DeliveredFault, Failure, Fault, UnderWay
@@ -86,7 +88,8 @@ class ToolDoor:
             made = self.tools[tool]
             begun: Begun | ToolError
             if self.environment is not None and made.service == "environment":
-                begun = self.environment.begin(state.world, Call(tool, arguments))
+                with breach(self.environment, f"begin of {tool}"):
+                    begun = self.environment.begin(state.world, Call(tool, arguments))
             else:
                 begun = Begun(made.seconds, made.holds)
             if isinstance(begun, ToolError):
@@ -161,14 +164,16 @@ class ToolDoor:
         def execute(world: dict[str, Any]) -> Outcome:
             if tool.service == "environment":
                 assert self.environment is not None
-                return self.environment.apply(world, call)
+                with breach(self.environment, f"apply of {tool.name}"):
+                    return self.environment.apply(world, call)
             return self._function(tool, call, world, address)
 
         fault = under_way.fault
         if fault is None:
             outcome = execute(state.world)
             return outcome, outcome.error is None, None
-        struck = strike(fault, self.environment, tool, call, state.world, execute)
+        with breach(self.environment, f"a fault of {tool.name}"):
+            struck = strike(fault, self.environment, tool, call, state.world, execute)
         if not struck.delivered:
             return struck.outcome, struck.committed, None
         delivered = DeliveredFault.made(
@@ -278,6 +283,21 @@ def recalled(
         journal.finish(address, call.tool, request, None, error.to_json())
         return None, error
     return None
+
+
+@contextmanager
+def breach(environment: Environment | None, what: str) -> Iterator[None]:
+    """Turn what escapes a world into an EnvironmentContractError: it is no step's failure.
+
+    An agent must not be measured by it, so it ends the run; in a study, the cell.
+    """
+    try:
+        yield
+    except (KeyboardInterrupt, ReplayError, EnvironmentContractError):
+        raise
+    except BaseException as e:
+        name = "a lab without one" if environment is None else repr(environment.name)
+        raise EnvironmentContractError(f"environment {name}: {what} raised {raised(e)}") from e
 
 
 def invoked(tool: Tool, call: Call) -> tuple[Json, ToolError | None]:

@@ -13,11 +13,13 @@ import agentlab as al
 from agentlab.base.schemas import object_schema
 from agentlab.environments.base import Environment, Outcome
 from agentlab.environments.fault_plan import FaultPlan, TargetedFault
+from agentlab.errors import EnvironmentContractError
 from agentlab.lab.actions.named import ACTIONS
 from agentlab.lab.bench import Action
 from agentlab.lab.executor import unexpected
 from agentlab.minds.planners.fixed import Fixed
 from agentlab.plans.task_plan import TaskStep
+from agentlab.study.grid import Arm
 from agentlab.tools.tool import Tool
 
 
@@ -262,34 +264,63 @@ def test_an_action_that_raises_fails_its_step(notes, step, where, workers):
     assert [r.attempt for r in run.state.task_results] == [1, 1]
 
 
-def test_an_environment_that_raises_fails_the_step():
+@pytest.mark.parametrize("where", ["begin", "apply", "check", "disturb"])
+@pytest.mark.parametrize("error", [ZeroDivisionError("bug"), SystemExit(2), RecursionError("deep")])
+def test_what_escapes_an_environment_is_no_failure_of_a_step(where, error, tmp_path, fresh_names):
+    """A broken world measures no agent: it ends the run, and in a study the cell."""
+
     class Cracked(Environment):
         name = "cracked"
 
         def tools(self):
-            return (Tool("touch"), Tool("start"))
+            return (Tool("touch", effect="write"),)
 
         def begin(self, world, call):
-            if call.tool == "start":
-                raise ZeroDivisionError("start")
+            if where == "begin":
+                raise error
             return super().begin(world, call)
 
         def apply(self, world, call):
-            raise ZeroDivisionError("apply")
+            if where == "apply":
+                raise error
+            return Outcome(world, {})
+
+        def check(self, goal, evidence):
+            if where == "check":
+                raise error
+            return super().check(goal, evidence)
+
+        def disturb(self, world, call, draw):
+            if where == "disturb":
+                raise error
 
         def unmet(self, goal, world):
             return ()
 
-    scenario = al.Scenario(id="c", environment="cracked", task="t", world={}, goal=al.Goal())
-    plan = [{"name": t, "actionType": "call_tool", "targetResource": t} for t in ("touch", "start")]
-    run = al.autonomous.start(
-        al.Lab(scenario, environment=Cracked(), planner=Fixed(plan), strategy="never")
-    )
-    run.finish()
-    assert [s.error for s in run.plan.steps] == [
-        "ZeroDivisionError: apply",
-        "ZeroDivisionError: start",
-    ]
+    al.register("environment", "cracked", Cracked)
+    change = TargetedFault(tool="touch", kind="world_change")
+    scenario = al.Scenario(
+        id="c", environment="cracked", task="t", world={}, goal=al.Goal(),
+        faults=FaultPlan(targets=(change,)),
+    )  # fmt: skip
+    planner = Fixed([{"name": "a", "actionType": "call_tool", "targetResource": "touch"}])
+    lab = al.Lab(scenario, planner=planner, strategy="retry(3)")
+    run = al.autonomous.start(lab)
+    told = rf"environment 'cracked': .*raised {type(error).__name__}: {error}"
+    if where == "check":
+        run.finish()
+        with pytest.raises(EnvironmentContractError, match=told):
+            _ = run.verdict
+    else:
+        with pytest.raises(EnvironmentContractError, match=told):
+            run.finish()
+        assert run.next_node == "plan_execution"  # as it was before
+        assert len(run.state.task_results) == 0
+    arms = [Arm(planner, "retry(3)")]
+    study = al.Study(arms, [scenario], seeds=1, controls=False, out=tmp_path)
+    [row] = study.run(processes=1).to_dict("records")
+    assert row["status"] == "crashed"
+    assert row["error"].startswith("EnvironmentContractError: environment 'cracked': ")
 
 
 def test_an_action_type_put_in_by_an_edit_fails_its_step(notes, step):
