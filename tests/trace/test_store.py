@@ -6,6 +6,7 @@ import json
 import os
 import sqlite3
 import zlib
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -163,6 +164,18 @@ JSON = st.recursive(
 @given(JSON)
 def test_packing_keeps_json_as_it_is(value):
     assert repr(unpack(pack(value))) == repr(value)
+
+
+@pytest.mark.parametrize(
+    "value", [{1, 2}, b"bytes", datetime(2020, 1, 1), 1j, Path("x"), float("nan"), float("inf")]
+)
+@pytest.mark.parametrize("field", ["input", "output", "attributes"])
+def test_what_is_no_json_in_a_span_is_an_error_and_not_made_into_some(value, field):
+    recorder = Recorder()
+    with recorder.span("action", "a") as span:
+        setattr(span, field, {"found": [value]})
+    with pytest.raises((TypeError, ValueError), match="JSON"):
+        pack_spans(recorder.spans)
 
 
 def test_packing_keeps_what_utf8_cannot():
