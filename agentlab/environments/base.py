@@ -20,7 +20,8 @@ Subclass ``Environment``, implement ``tools``, ``apply``, ``unmet`` and, for pla
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -28,6 +29,7 @@ from typing import Any
 from agentlab.base.documents import Json, canonical, merge_patch
 from agentlab.base.values import Document
 from agentlab.environments.scenario import Goal, Scenario
+from agentlab.errors import EnvironmentContractError, raised
 from agentlab.tools.calls import CallRecord as CallRecord, ToolError
 from agentlab.tools.tool import Tool, ToolRegistry
 
@@ -213,3 +215,23 @@ def no_op(environment: Environment, scenario: Scenario) -> Verdict:
     """Judge doing nothing: the floor of a scenario."""
     world = environment.initial(scenario)
     return environment.check(scenario.goal, Evidence(initial=world, world=world))
+
+
+@contextmanager
+def breach(environment: Environment, what: str) -> Iterator[None]:
+    """Turn what escapes an environment into an EnvironmentContractError: it is no step's failure.
+
+    An agent must not be measured by it, so it ends the run; in a study, the cell.
+
+    Raises
+    ------
+    EnvironmentContractError
+        Whatever was raised inside, but for KeyboardInterrupt.
+    """
+    try:
+        yield
+    except (KeyboardInterrupt, EnvironmentContractError):
+        raise
+    except BaseException as e:
+        text = f"environment {environment.name!r}: {what} raised {raised(e)}"
+        raise EnvironmentContractError(text) from e

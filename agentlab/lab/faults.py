@@ -21,7 +21,7 @@ from agentlab.base.documents import Json, digest, merge_patch
 from agentlab.base.randomness import choose, uniform
 from agentlab.base.trail import More
 from agentlab.base.values import Document
-from agentlab.environments.base import Call, Environment, Outcome
+from agentlab.environments.base import Call, Environment, Outcome, breach
 from agentlab.environments.fault_plan import (
     LM_KINDS,
     FaultKind,
@@ -209,7 +209,8 @@ def _silent_failure(
     """Nothing happened, and the agent is told that it did."""
     if environment is None or tool.service != "environment":
         return Struck(Outcome(world, result={}), committed=False)
-    would = environment.apply(world, call)
+    with breach(environment, f"apply of {tool.name}"):
+        would = environment.apply(world, call)
     if would.error is not None:  # it would have failed anyway: nothing to hide
         return Struck(Outcome(world, error=would.error), committed=False, delivered=False)
     if tool.effect is Effect.READ:
@@ -239,11 +240,12 @@ def _changed_world(
     patch = None
     if environment is not None:
         change = fault.kind is FaultKind.WORLD_CHANGE
-        patch = (
-            environment.disturb(world, call, fault.draw)
-            if change
-            else environment.constrain(world, fault.draw)
-        )
+        with breach(environment, f"a fault of {call.tool}"):
+            patch = (
+                environment.disturb(world, call, fault.draw)
+                if change
+                else environment.constrain(world, fault.draw)
+            )
     if not patch:
         done = execute(world)
         return Struck(done, committed=done.error is None, delivered=False)

@@ -17,7 +17,7 @@ from typing import Any
 
 from agentlab.base.persistent import pvector
 from agentlab.base.values import validated, with_fields
-from agentlab.environments.base import Environment, Evidence, Verdict
+from agentlab.environments.base import Environment, Evidence, Verdict, breach
 from agentlab.environments.fault_plan import FaultPlan
 from agentlab.environments.named import get_environment
 from agentlab.environments.scenario import Scenario
@@ -38,7 +38,7 @@ from agentlab.lab.named import (
     reviewer_of,
 )
 from agentlab.lab.talk import Talk
-from agentlab.lab.tool_door import ToolDoor, breach
+from agentlab.lab.tool_door import ToolDoor
 from agentlab.lm.model import Model
 from agentlab.minds.base import Decider, Offer, Planner, Reflector, Responder
 from agentlab.minds.planners.named import get_planner

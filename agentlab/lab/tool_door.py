@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import copy
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from agentlab.base.documents import Json, digest, is_json, merge_patch
 from agentlab.base.trail import At, More
 from agentlab.base.values import validated
-from agentlab.environments.base import Begun, Call, Environment, Outcome
-from agentlab.errors import EnvironmentContractError, ReplayError, ToolFailure, raised, suggest
+from agentlab.environments.base import Begun, Call, Environment, Outcome, breach
+from agentlab.errors import ReplayError, ToolFailure, raised, suggest
 from agentlab.lab.approval import lets_through
 from agentlab.lab.faults import advance, duration, fault_for, stand, strike
 from agentlab.state.records import DeliveredFault, Failure, Fault, UnderWay
@@ -172,8 +170,7 @@ class ToolDoor:
         if fault is None:
             outcome = execute(state.world)
             return outcome, outcome.error is None, None
-        with breach(self.environment, f"a fault of {tool.name}"):
-            struck = strike(fault, self.environment, tool, call, state.world, execute)
+        struck = strike(fault, self.environment, tool, call, state.world, execute)
         if not struck.delivered:
             return struck.outcome, struck.committed, None
         delivered = DeliveredFault.made(
@@ -283,21 +280,6 @@ def recalled(
         journal.finish(address, call.tool, request, None, error.to_json())
         return None, error
     return None
-
-
-@contextmanager
-def breach(environment: Environment | None, what: str) -> Iterator[None]:
-    """Turn what escapes a world into an EnvironmentContractError: it is no step's failure.
-
-    An agent must not be measured by it, so it ends the run; in a study, the cell.
-    """
-    try:
-        yield
-    except (KeyboardInterrupt, ReplayError, EnvironmentContractError):
-        raise
-    except BaseException as e:
-        name = "a lab without one" if environment is None else repr(environment.name)
-        raise EnvironmentContractError(f"environment {name}: {what} raised {raised(e)}") from e
 
 
 def invoked(tool: Tool, call: Call) -> tuple[Json, ToolError | None]:
