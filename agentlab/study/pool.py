@@ -20,7 +20,6 @@ import threading
 import time
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain, islice
@@ -92,11 +91,10 @@ def _batched(todo: list[Keyed], runner: Runner, processes: int, backend: str) ->
     """Yield finished batches; their size follows the pace of those before."""
     pace = _Pace(processes)
     if processes == 1 or len(todo) < 2:
-        with _collecting_less():
-            for batch in pace.batches(todo):
-                results = runner.run_all(batch)
-                pace.learn(results)
-                yield results
+        for batch in pace.batches(todo):
+            results = runner.run_all(batch)
+            pace.learn(results)
+            yield results
         return
     from joblib import Parallel, delayed
 
@@ -132,7 +130,6 @@ def _worker(
     """Run a batch in another process, which knows what was registered by name in this one."""
     if parent is not None:
         _end_with(parent)
-        _collect_less()
     learn(names)
     return runner.run_all(batch), _taken(runner)
 
@@ -156,29 +153,6 @@ def _end_with(parent: int) -> None:
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
-
-
-SELDOM = (20_000, 20, 20)
-"""Thresholds of the garbage collector while cells run: to look through all that is loaded takes a
-tenth of the time."""
-
-
-@lru_cache(maxsize=1)
-def _collect_less() -> None:
-    """Look for garbage less often, in a worker: what is loaded by now stays."""
-    gc.freeze()
-    gc.set_threshold(*SELDOM)
-
-
-@contextmanager
-def _collecting_less() -> Iterator[None]:
-    """Look for garbage less often in the process that asked, as long as it computes."""
-    usual = gc.get_threshold()
-    gc.set_threshold(*map(max, usual, SELDOM) if usual[0] else usual)
-    try:
-        yield
-    finally:
-        gc.set_threshold(*usual)
 
 
 class _Pace:
@@ -289,7 +263,8 @@ def _serve(pipe: Connection, parent: int, threads: int) -> None:
     _, todo, names, runner = pipe.recv()
     learn(names)
     load_dspy()
-    _collect_less()
+    gc.freeze()  # what is loaded by now stays: looking through it again takes a tenth of the time
+    gc.set_threshold(20_000, 20, 20)
     numbers = chain.from_iterable(iter(pipe.recv, []))
     for results in threaded(runner, (todo[n] for n in numbers), threads):
         pipe.send((results, _taken(runner)))
