@@ -247,7 +247,8 @@ def _name(function: Callable[..., Json]) -> str:
 
 def _signature_schema(function: Callable[..., Json]) -> dict[str, Any]:
     plain = _plain(function)
-    hints = get_type_hints(plain if inspect.isroutine(plain) else type(plain).__call__)
+    typed = inspect.isroutine(plain) or inspect.isclass(plain)
+    hints = get_type_hints(plain if typed else type(plain).__call__)
     properties: dict[str, dict[str, Any]] = {}
     required = []
     for parameter in inspect.signature(function).parameters.values():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import dataclass
 from functools import partial
 
 import jsonschema_rs
@@ -291,6 +292,15 @@ def test_what_can_be_called_and_has_no_name_is_called_by_its_class():
     assert tool(Adder()).name == "Adder"
     assert tool(name="add")(Adder()).name == "add"
     assert tool(Adder()).parameters["properties"] == {"a": {"type": "integer"}}
+
+
+def test_a_class_is_a_tool_with_the_types_of_its_fields():
+    @dataclass
+    class Sum:
+        a: int
+
+    made = tool(Sum)
+    assert (made.name, made.parameters["properties"]) == ("Sum", {"a": {"type": "integer"}})
 
 
 def test_a_partial_is_called_as_its_function_is():
