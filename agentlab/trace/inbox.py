@@ -45,4 +45,5 @@ class Inbox:
     def reopen(self) -> None:
         """Accept events again, where a run that had ended goes on; an old pause is forgotten."""
         with self._lock:
-            self._open, self.pause = True, None
+            if not self._open:
+                self._open, self.pause = True, None

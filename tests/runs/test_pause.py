@@ -107,6 +107,21 @@ def test_two_pauses_count_once(desk):
     assert [s.output["by"] for s in run.spans if s.name == "pause"] == ["Ada"]
 
 
+def test_a_node_that_raises_forgets_no_pause(notes, step):
+    """Whoever asked, while the node was under way, has asked."""
+
+    def asks(**arguments):
+        run.pause(by="Eve")
+        raise KeyboardInterrupt
+
+    run = notes.start([step("a", "asks")], tools=[notes.tool("asks", asks)])
+    with pytest.raises(KeyboardInterrupt):
+        run.finish()
+    run.finish()
+    assert run.paused
+    assert run.visited[-1] == "(pause)"
+
+
 def test_of_a_pause_of_a_run_that_has_ended_nothing_comes(desk):
     run = start(desk, steps=2)
     run.finish()
