@@ -23,9 +23,10 @@ from agentlab.plans.graph import critical_path
 from agentlab.plans.task_plan import TaskPlan
 from agentlab.runs.people import waits_for
 from agentlab.runs.run import Run
+from agentlab.state.records import DeliveredFault, Fault
 from agentlab.study.controls import ceiling, floor
 from agentlab.study.grid import AXES, Arm, workflow_of
-from agentlab.study.metrics import parallel_efficiency, speed_up
+from agentlab.study.plan_scores import parallel_efficiency, speed_up
 from agentlab.tools.tool import Effect
 from agentlab.trace.packing import pack_spans
 from agentlab.trace.stored import CellResult
@@ -247,13 +248,27 @@ def _measured(run: Run) -> dict[str, Json]:
         **timing(run),
         "visits": len(run.visited),
         "faults_delivered": len(state.delivered),
+        "faults_new": new_faults(state.delivered),
         "faults_silent": silent,
+        "first_fault": fault_class(state.delivered[0].fault) if state.delivered else None,
         "changed_state": any(
             c.committed and c.error is None and tools[c.tool].effect is not Effect.READ
             for c in state.calls
         ) or any(d.committed for d in state.delivered if d.tool in tools
                  and tools[d.tool].effect is not Effect.READ),
     }  # fmt: skip
+
+
+def new_faults(delivered: Iterable[DeliveredFault]) -> int:
+    """Count the faults delivered that did not stand yet; an outage is one, whatever it meets."""
+    found = list(delivered)
+    outages = {(d.tool, d.fault.until) for d in found if d.fault.source == "outage"}
+    return len(outages) + sum(d.fault.source not in ("standing", "outage") for d in found)
+
+
+def fault_class(fault: Fault) -> str:
+    """Return kind × persistence × visibility of a fault."""
+    return f"{fault.kind} × {fault.persistence} × {fault.visibility}"
 
 
 def timing(run: Run) -> dict[str, float | None]:

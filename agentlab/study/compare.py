@@ -1,22 +1,46 @@
-"""Comparing arms: paired by task, clustered, corrected for how many comparisons are made."""
+"""Comparing arms: paired by task, clustered, and one family of tests a table (``family.py``)."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from itertools import combinations
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
+
+import numpy as np
 
 from agentlab.errors import StudyError, suggest
-from agentlab.study.grid import AXES
-from agentlab.study.stats import holm, paired_comparison
+from agentlab.study.family import FEWEST_CLUSTERS, family
+from agentlab.study.pairing import Pairing, counted_as_failures, levelled, paired, under_faults
+from agentlab.study.stats import cluster_bootstrap_interval, difference_interval
+from agentlab.study.visible import smallest_visible
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-ALPHA = 0.05
-TIED, NOT_COMPARED = "tied", "not compared"
-"""Verdicts: no difference was shown, and the two share no task."""
+NOT_SHOWN, NO_VERDICT, NOT_COMPARED = "not shown to differ", "no verdict", "not compared"
+"""Verdicts: no difference was shown, none could be, and the two have no complete task in common."""
+
+APART = ("fault_rate", "fault_class")
+"""What a comparison can be made apart by."""
+
+SHARES = frozenset(
+    {"success", "recovered", "twin_success", "changed_state", "floor", "ceiling",
+     "parallel_efficiency"}
+)  # fmt: skip
+"""Columns of the ``runs`` frame that lie in [0, 1], beside those of truth values."""
+
+FIRST = ("a", "b", "diff", "low", "high", "p", "verdict", "n_tasks", "n_clusters")
+REST = ("smallest_difference", "unadjusted_low", "unadjusted_high")
+
+
+class Options(TypedDict, total=False):
+    """What ``compare`` takes beside metric, factor and baseline."""
+
+    apart: str | None
+    rate_0: bool
+    bootstrap: bool
+    count_infrastructure: bool
+    seed: int
 
 
 def compare(
@@ -24,13 +48,19 @@ def compare(
     metric: str = "success",
     by: str = "strategy",
     baseline: str | None = None,
+    *,
+    apart: str | None = None,
+    rate_0: bool = False,
+    bootstrap: bool = False,
+    count_infrastructure: bool = False,
     seed: int = 0,
 ) -> pd.DataFrame:
     """Compare the levels of a factor, paired by task.
 
     A metric is averaged over the seeds within (task, fault rate, other factors), then over fault
-    rates and other factors where both levels were run, which leaves a number a task and level. The
-    differences of these are what is tested.
+    rates and other factors, which leaves a number a task and level. The differences of these are
+    what is tested, on the tasks that are complete in all levels (``pairing.py``). All rows of a
+    table are one family: the chance that any verdict in it is wrong is at most 5 %.
 
     Parameters
     ----------
@@ -41,64 +71,182 @@ def compare(
     by : str
         "arm", or an axis of the arms: "planner", "strategy", "lm", ...
     baseline : str, optional
-        Compare with this level only; default: all pairs.
+        Compare with this level only, which must have been chosen before the numbers were seen;
+        default: all pairs. Fewer rows show smaller differences.
+    apart : {"fault_rate", "fault_class"}, optional
+        Compare each fault rate, or each class of faults, by itself, with a column of that name. The
+        class is kind × persistence × visibility of the first fault that was delivered; "several"
+        where the levels met different ones first.
+    rate_0 : bool
+        Pool the runs at fault rate 0 as well, where there are others. ``apart="fault_rate"`` always
+        shows them.
+    bootstrap : bool
+        Add boot_low and boot_high, the percentile interval over clusters, unadjusted.
+    count_infrastructure : bool
+        As for ``leaderboard``.
     seed : int
-        Of bootstrap and permutation.
+        Of sign patterns and bootstrap.
 
     Returns
     -------
     DataFrame
-        a, b, diff (a minus b), low, high (95 %, cluster-robust t), boot_low, boot_high (cluster
-        bootstrap), p, p_holm, n_tasks, n_clusters, smallest_difference (the smallest that could
-        have been seen at 80 % power), verdict ("a higher", "b higher", "tied", or "not compared":
-        the two share no task).
+        A row a pair: a, b, diff (a minus b), low, high (simultaneous 95 %; of shares in [-1, 1]), p
+        (adjusted), verdict ("a higher", "b higher", "not shown to differ", "no verdict": with
+        under 6 clusters nothing can be shown, "not compared": no complete task), n_tasks,
+        n_clusters, smallest_difference (one for the table: the smallest that these verdicts show
+        with 80 % power; NaN: none is), unadjusted_low, unadjusted_high (this pair's own 95 %
+        interval: CR3 with Bell and McCaffrey's df). Interval, p and verdict always agree.
 
     Raises
     ------
     StudyError
-        A column or level does not exist, or there is nothing to compare.
+        A column or level does not exist, the metric is no number, or there is nothing to compare.
     """
-    table = pairwise(runs, metric, by, baseline, seed)
+    if count_infrastructure:
+        runs = counted_as_failures(runs)
+    table = pairwise(
+        runs, metric, by, baseline, apart=apart, rate_0=rate_0, bootstrap=bootstrap, seed=seed
+    )
     if not table["n_tasks"].any():
         raise StudyError(
-            f"no two values of {by!r} were measured on the same task with a value of {metric!r}"
+            f"no task has a value of {metric!r} at the same fault rates, seeds and other factors "
+            f"for every {by}; finish the study, or compare by 'arm' or fewer of them"
         )
     return table
 
 
 def pairwise(
-    runs: pd.DataFrame, metric: str, by: str, baseline: str | None = None, seed: int = 0
+    runs: pd.DataFrame,
+    metric: str,
+    by: str,
+    baseline: str | None = None,
+    *,
+    apart: str | None = None,
+    rate_0: bool = False,
+    bootstrap: bool = False,
+    seed: int = 0,
 ) -> pd.DataFrame:
-    """Return what ``compare`` does, also of a study so far where no two levels share a task."""
+    """Return what ``compare`` does, also of a study so far where no task is complete."""
     import pandas as pd
 
     for name in (metric, by):
         if name not in runs.columns:
             raise StudyError(f"no column {name!r}; {suggest(name, list(runs.columns))}")
+    _check_apart(runs, apart)
     _check_numbers(runs[metric])
-    runs = runs.assign(**{by: levelled(runs[by])})
-    levels = list(dict.fromkeys(runs[by]))
+    runs = runs.reset_index(drop=True)
+    levels = list(dict.fromkeys(levelled(runs[by])))
     if len(levels) < 2:
         raise StudyError(f"column {by!r} has the one value {levels}; there is nothing to compare")
     if baseline is not None and baseline not in levels:
         raise StudyError(f"no {by} {baseline!r}; {suggest(baseline, levels)}")
-    pairs = [(a, b) for a, b in combinations(levels, 2) if baseline is None or baseline in (a, b)]
-    rows = [_compared(runs, metric, by, a, b, seed) for a, b in pairs]
-    table = pd.DataFrame(rows)
-    table["p_holm"] = holm(table["p"])
-    table["verdict"] = [
-        NOT_COMPARED if not n else TIED if not p < ALPHA else "a higher" if d > 0 else "b higher"
-        for n, p, d in zip(table["n_tasks"], table["p_holm"], table["diff"], strict=True)
-    ]
-    first = ["a", "b", "diff", "low", "high", "boot_low", "boot_high", "p", "p_holm"]
-    rest = ["n_tasks", "n_clusters", "smallest_difference", "test", "verdict"]
-    return table[first + rest]
+    share = metric in SHARES or all(isinstance(x, bool | np.bool_) for x in runs[metric].dropna())
+    pooled = runs if rate_0 or apart == "fault_rate" else under_faults(runs)
+    found = paired(pooled, metric, by, apart)
+    chosen = [(a, b) for a, b in combinations(levels, 2) if baseline in (None, a, b)]
+    rows = _compared(found, chosen, share, bootstrap, seed)
+    rows += [_missing(a, b) for a, b in chosen if not {a, b} <= set(found.levels) or not rows]
+    columns = [*FIRST, *REST, *(["boot_low", "boot_high"] if bootstrap else [])]
+    if apart is None:
+        order = {pair: place for place, pair in enumerate(chosen)}
+        rows.sort(key=lambda row: order[row["a"], row["b"]])
+        return pd.DataFrame(rows)[columns]
+    return pd.DataFrame(rows).rename(columns={"stratum": apart})[[apart, *columns]]
+
+
+def _compared(
+    found: Pairing, chosen: list[tuple[str, str]], share: bool, bootstrap: bool, seed: int
+) -> list[dict[str, Any]]:
+    """Return a row a stratum and pair, all of one family."""
+    place = {level: i for i, level in enumerate(found.levels)}
+    pairs = [(place[a], place[b]) for a, b in chosen if a in place and b in place]
+    n_clusters, n_strata, n_levels = found.sums.shape
+    if not pairs or not n_clusters:
+        return []
+    first, second = np.array(pairs).T
+    differences = (found.sums[:, :, first] - found.sums[:, :, second]).reshape(n_clusters, -1)
+    sizes = np.repeat(found.sizes, len(pairs), axis=1)  # (C, strata * pairs)
+    tested = family(differences, sizes, share=share, seed=seed)
+    columns = [(a + r * n_levels, b + r * n_levels) for r in range(n_strata) for a, b in pairs]
+    visible = smallest_visible(
+        found.sums.reshape(n_clusters, -1), np.repeat(found.sizes, n_levels, axis=1), columns,
+        share=share,
+    )  # fmt: skip
+    strata = [(s, r, a, b) for r, s in enumerate(found.strata) for a, b in pairs]
+    rows = []
+    for i, (stratum, r, a, b) in enumerate(strata):
+        there = sizes[:, i] > 0
+        own = (differences[there, i], sizes[there, i])
+        interval = difference_interval(*own, share=share)
+        row = {
+            "stratum": stratum, "a": found.levels[a], "b": found.levels[b], "diff": tested.diff[i],
+            "low": tested.low[i], "high": tested.high[i], "p": tested.p[i],
+            "verdict": _verdict(tested.diff[i], bool(tested.shown[i]), tested.n_clusters[i]),
+            "n_tasks": int(found.sizes[:, r].sum()), "n_clusters": int(tested.n_clusters[i]),
+            "smallest_difference": visible,
+            "unadjusted_low": interval.low, "unadjusted_high": interval.high,
+        }  # fmt: skip
+        if bootstrap:
+            row["boot_low"], row["boot_high"] = cluster_bootstrap_interval(*own, seed=seed)
+        rows.append(row)
+    return rows
+
+
+def _missing(a: str, b: str) -> dict[str, Any]:
+    """Return the row of a pair without a common task."""
+    nothing = dict.fromkeys(
+        ("stratum", "diff", "low", "high", "p", *REST, "boot_low", "boot_high"), float("nan")
+    )
+    return {**nothing, "a": a, "b": b, "verdict": NOT_COMPARED, "n_tasks": 0, "n_clusters": 0}
+
+
+def _verdict(difference: float, shown: bool, n_clusters: int) -> str:
+    if n_clusters < FEWEST_CLUSTERS:
+        return NO_VERDICT
+    if not shown:
+        return NOT_SHOWN
+    return "a higher" if difference > 0 else "b higher"
+
+
+def limits(table: pd.DataFrame, metric: str = "success") -> str:
+    """Say what the verdicts of a comparison could show, and what they could not.
+
+    Parameters
+    ----------
+    table : DataFrame
+        From ``compare``.
+    metric : str
+        What was compared; differences of shares are told in percentage points.
+    """
+    clusters = int(table["n_clusters"].max())
+    visible = table["smallest_difference"].max()
+    if clusters == 0:
+        return "No task is complete in all of these, so none are compared."
+    if clusters == 1:
+        return "One cluster: no interval, no verdict."
+    if clusters < FEWEST_CLUSTERS:
+        return (
+            f"{clusters} clusters of tasks cannot show any difference (smallest possible p "
+            f"{2.0 ** (1 - clusters):.2g}); 8 to 12 clusters are advised."
+        )
+    if visible != visible:  # NaN
+        return (
+            "No difference possible from here would be shown with 80 % power; name a baseline or "
+            "add clusters."
+        )
+    lead = f"{100 * visible:.1f} points" if metric in SHARES else f"{visible:.3g}"
+    return f"{NOT_SHOWN.capitalize()}: leads below {lead} are seen less than 80 % of the time."
+
+
+def _check_apart(runs: pd.DataFrame, apart: str | None) -> None:
+    if apart is not None and apart not in APART:
+        raise StudyError(f"a comparison is not made apart by {apart!r}; {suggest(apart, APART)}")
+    if apart == "fault_class" and ("first_fault" not in runs or runs["first_fault"].isna().all()):
+        raise StudyError("no run met a fault, or the runs were made before its class was kept")
 
 
 def _check_numbers(column: pd.Series[Any]) -> None:
     """Refuse what cannot be averaged: text, dates, infinite numbers, and nothing at all."""
-    import numpy as np
-
     name, known = column.name, column.dropna()
     if not len(known):
         raise StudyError(f"column {name!r} has no value in any run; there is nothing to compare")
@@ -107,31 +255,3 @@ def _check_numbers(column: pd.Series[Any]) -> None:
             raise StudyError(f"expected a column of numbers, got {name!r} with the value {value!r}")
     if np.isinf(known.astype("float64")).any():
         raise StudyError(f"column {name!r} has infinite values, of which there is no mean")
-
-
-def levelled(column: pd.Series[Any]) -> pd.Series[Any]:
-    """Return the levels of a factor as text; "none" where an arm has none."""
-    return column.astype("object").where(column.notna(), "none").astype(str)
-
-
-def _compared(
-    runs: pd.DataFrame, metric: str, by: str, a: str, b: str, seed: int
-) -> dict[str, Any]:
-    others = [f for f in AXES if f in runs and f != by and by != "arm"]
-    cells = ["scenario", "fault_rate", *others]
-    values = runs.assign(_value=runs[metric].astype("float64"), _level=runs[by])
-    values = values[values["_level"].isin([a, b])]
-    values[others] = values[others].apply(levelled)  # arms without an LM pair too
-    wide = values.pivot_table(
-        index=cells, columns="_level", values="_value", aggfunc="mean", dropna=False, observed=True
-    )
-    both = wide.reindex(columns=[a, b]).dropna()
-    tasks = both.groupby("scenario", sort=True).mean()
-    cluster = runs.drop_duplicates("scenario").set_index("scenario")["cluster"]
-    counts = values.groupby([*cells, "_level"], observed=True).size()
-    one = bool((counts == 1).all()) and len(wide) == len(tasks)
-    found = paired_comparison(
-        tasks[a].to_numpy(), tasks[b].to_numpy(), list(cluster.loc[tasks.index]),
-        one_seed=one, seed=seed,
-    )  # fmt: skip
-    return {"a": a, "b": b, **asdict(found)}

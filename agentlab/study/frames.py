@@ -23,12 +23,15 @@ RUNS = (
     "stopped_by", "error", "reasons", "answer", "replans", "plans", "plan_steps", "executions",
     "failed_executions", "retries", "tool_calls", "lm_calls", "lm_tokens", "lm_misses",
     "parse_failures", "sim_seconds", "makespan", "critical_path", "parallel_efficiency", "speed_up",
-    "wall_seconds", "visits", "faults_delivered", "faults_silent", "changed_state", "asked",
+    "wall_seconds", "visits", "faults_delivered", "faults_new", "faults_silent",
+    "first_fault", "changed_state", "asked",
 )  # fmt: skip
 """Columns of the ``runs`` frame.
 
 ``asked`` is False for fault-free twins that the study added; ``recovered`` is success where a
-fault was delivered and the twin succeeds, else missing; ``sim_seconds`` are simulated seconds;
+fault was delivered and the twin succeeds, else missing; ``faults_new`` counts a fault that stands
+once, however many calls it met; ``first_fault`` is the class of the first that was delivered,
+kind × persistence × visibility, missing where none was; ``sim_seconds`` are simulated seconds;
 ``lm_misses`` are LM calls that a recording had no reply to: nobody knows what the model would say.
 Of ``makespan``, ``critical_path``, ``parallel_efficiency`` and ``speed_up`` see
 ``agentlab.study.cells.timing``.

@@ -1,9 +1,8 @@
-"""The leaderboard: a row an arm, with what the comparison with the best arm could show.
+"""The leaderboard: a row an arm, and which of them are shown to be worse than the best.
 
-Every number is estimated as in ``metrics``: averaged within a task first, then over tasks, with a
-cluster-robust interval. An arm is tied when its paired comparison with the best arm, corrected for
-the number of such comparisons (Holm), shows no difference. That is absence of evidence: see the
-smallest difference that ``compare`` reports.
+Every number is estimated as in ``metrics``, on the tasks that are complete in all arms. An arm is
+tied with the best where the family of all pairs (``compare`` by "arm") does not show it to be
+worse. That is absence of evidence: see the smallest difference that ``compare`` reports.
 """
 
 from __future__ import annotations
@@ -13,8 +12,9 @@ from typing import TYPE_CHECKING
 
 from agentlab.errors import StudyError, suggest
 from agentlab.study import metrics
-from agentlab.study.compare import TIED, pairwise
+from agentlab.study.compare import NO_VERDICT, NOT_COMPARED, NOT_SHOWN, pairwise
 from agentlab.study.grid import AXES
+from agentlab.study.pairing import complete_runs, counted_as_failures, under_faults
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,8 +27,14 @@ PROPORTIONS: dict[str, Callable[..., pd.DataFrame]] = {
 }
 """Metrics that are shares, and the table of each."""
 
+TIED = "tied"
+WORDS = {NOT_SHOWN: TIED, NO_VERDICT: NO_VERDICT, NOT_COMPARED: NOT_COMPARED}
+"""What the leaderboard calls the verdict of an arm's pair with the best."""
+
 MEANS = ("replans", "tool_calls", "sim_seconds")
 """Columns of the ``runs`` frame whose mean the leaderboard shows."""
+
+SHOWN = ("side_effects", "recovery", *MEANS)
 
 
 def estimates(
@@ -74,25 +80,35 @@ def estimates(
     ]
 
 
-def leaderboard(runs: pd.DataFrame) -> pd.DataFrame:
+def leaderboard(runs: pd.DataFrame, *, count_infrastructure: bool = False) -> pd.DataFrame:
     """Tabulate the arms, best first.
+
+    Runs at fault rate 0 are left out where there are others. In a study that is not finished the
+    arms are ranked on the tasks that are complete in all of them; where there is none they are not
+    ranked and stand in the order of the frame.
 
     Parameters
     ----------
     runs : DataFrame
         The ``runs`` frame.
+    count_infrastructure : bool
+        Count runs that a failing model or server spoilt as failures; else they are left out, and
+        with them those of all arms with the same task, rate and seed.
 
     Returns
     -------
     DataFrame
-        A row an arm: arm and its axes; success with low and high (95 %,
-        cluster-robust); floor and ceiling of the same cells, over runs where both are known;
-        unknown (share of runs where one is not); normalised, (success - floor) / (ceiling -
-        floor); side_effects, P(the world was changed and the run failed); recovery, P(success |
-        a fault was delivered and the fault-free twin succeeds); replans, tool_calls and
-        sim_seconds (means a run); n_tasks, n_runs, crashed (runs, counted as failures); behind
-        (difference to the best arm, 0 or less), p_holm, and tied: True where the comparison with
-        the best arm showed no difference.
+        A row an arm: arm and its axes; success with low and high (95 %, ``stats.share_interval``);
+        floor and ceiling of the same cells, over runs where both are known; unknown (share of runs
+        where one is not); normalised, (success - floor) / (ceiling - floor); fault_free, success
+        of the fault-free twins; side_effects, P(the world was changed and the run failed);
+        recovery, P(success | a fault was delivered and the fault-free twin succeeds), and
+        recovery_common, the same on the cells that count for every arm; replans, tool_calls and
+        sim_seconds (means a run); delivered_per_call (faults a call of a tool); n_tasks, n_runs;
+        crashed (runs, counted as failures) and infrastructure (runs that were spoilt), of all its
+        runs; behind (difference to the best arm, 0 or less), p (adjusted for all pairs) and tied:
+        True where the arm is not shown to be worse than the best; verdict in words: "best",
+        "tied", "worse", "no verdict" (under 6 clusters nothing can be shown) or "not compared".
 
     Raises
     ------
@@ -101,39 +117,57 @@ def leaderboard(runs: pd.DataFrame) -> pd.DataFrame:
     """
     if not len(runs):
         raise StudyError("no run is finished yet, so there is nothing to rank")
+    runs = counted_as_failures(runs) if count_infrastructure else runs.reset_index(drop=True)
+    fair = complete_runs(runs)
+    compared = len(fair) > 0
+    basis = runs[~runs["arm"].isin(fair["arm"]) | runs.index.isin(fair.index)]
+    table = _measured(under_faults(basis))
+    spoilt = runs["infrastructure"].notna() if "infrastructure" in runs else runs["arm"].isna()
+    for name, which in (("crashed", runs["status"] == "crashed"), ("infrastructure", spoilt)):
+        table[name] = which.groupby(runs["arm"]).sum().loc[table["arm"]].to_numpy()
+    if compared:
+        order = ["success", "sim_seconds"]
+        table = table.sort_values(order, ascending=[False, True], kind="stable")
+    return _against_best(runs, table.reset_index(drop=True), compared)
+
+
+def _measured(runs: pd.DataFrame) -> pd.DataFrame:
+    """Return what was measured of every arm, in the order of the frame."""
     names = ["arm", *(axis for axis in AXES if axis in runs)]
     table = metrics.success_rate(runs, names).rename(columns={"success_rate": "success"})
-    bounds = metrics.normalised_success(runs).set_index("arm")
     arms = table.set_index("arm").index
+    bounds = metrics.normalised_success(runs).set_index("arm").loc[arms]
     for name in ("floor", "ceiling", "normalised"):
-        table[name] = bounds.loc[arms, name].to_numpy()
-    table["unknown"] = bounds.loc[arms, "n_unknown"].to_numpy() / table["n_runs"]
-    for name in ("side_effects", "recovery", *MEANS):
-        table[name] = estimates(runs, name).set_index("arm").loc[arms, "value"].to_numpy()
-    crashed = (runs["status"] == "crashed").groupby(runs["arm"]).sum()
-    table["crashed"] = crashed.loc[arms].to_numpy()
-    table = table.sort_values(
-        ["success", "sim_seconds"], ascending=[False, True], kind="stable"
-    ).reset_index(drop=True)
-    return _against_best(runs, table)[
+        table[name] = bounds[name].to_numpy()
+    table["unknown"] = bounds["n_unknown"].to_numpy() / table["n_runs"]
+    for name, column in (("fault_free", "twin_success"), *((n, n) for n in SHOWN)):
+        table[name] = estimates(runs, column).set_index("arm").loc[arms, "value"].to_numpy()
+    common = metrics.recovery_on_common(runs).set_index("arm")
+    table["recovery_common"] = common.loc[arms, "recovery_rate"].to_numpy()
+    per_call = metrics.delivered_per_call(runs).set_index("arm")
+    table["delivered_per_call"] = per_call.loc[arms, "delivered_per_call"].to_numpy()
+    return table[
         [
             *names, "success", "low", "high", "floor", "ceiling", "unknown", "normalised",
-            "side_effects", "recovery", *MEANS, "n_tasks", "n_runs", "crashed", "behind",
-            "p_holm", "tied",
+            "fault_free", "side_effects", "recovery", "recovery_common", *MEANS,
+            "delivered_per_call", "n_tasks", "n_runs",
         ]
     ]  # fmt: skip
 
 
-def _against_best(runs: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
-    """Add the paired comparison of every arm with the first."""
+def _against_best(runs: pd.DataFrame, table: pd.DataFrame, compared: bool) -> pd.DataFrame:
+    """Add how every arm stands to the first in the family of all pairs."""
+    nan = float("nan")
     best = str(table.loc[0, "arm"])
-    against: dict[str, tuple[float, float, bool]] = {best: (0.0, float("nan"), False)}
+    against = {best: (0.0, nan, "best") if compared else (nan, nan, NOT_COMPARED)}
     if len(table) > 1:
-        for row in pairwise(runs, "success", by="arm", baseline=best).to_dict("records"):
+        for row in pairwise(runs, "success", by="arm").to_dict("records"):
+            if best not in (row["a"], row["b"]):
+                continue
             first = row["a"] == best
             behind = -row["diff"] if first else row["diff"]
-            tied = row["verdict"] == TIED
-            against[row["b"] if first else row["a"]] = (behind, row["p_holm"], tied)
-    for place, name in enumerate(("behind", "p_holm", "tied")):
+            verdict = WORDS.get(row["verdict"], "worse")
+            against[row["b"] if first else row["a"]] = (min(behind, 0.0), row["p"], verdict)
+    for place, name in enumerate(("behind", "p", "verdict")):
         table[name] = [against[arm][place] for arm in table["arm"]]
-    return table
+    return table.assign(tied=table["verdict"] == TIED)

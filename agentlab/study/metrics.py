@@ -1,9 +1,10 @@
-"""Metrics of a study: tables over the frame of runs, and scores of a single plan.
+"""Metrics of a study: tables over the frame of runs.
 
 Tables take ``runs``, a DataFrame with a row a run, and return a row a group of ``by`` (any of its
 columns; none for one overall row, groups in order of appearance). The estimate is always the same:
-runs are averaged within a task (a scenario) first, then over tasks, with a cluster-robust t
-interval over tasks (`stats.cluster_robust_interval`). Columns used:
+runs are averaged within a task (a scenario) first, then over tasks, with an interval that rests on
+clusters of tasks (`stats.share_interval` for shares, else `stats.mean_interval`). Runs that a
+failing model or server spoilt measured nothing and are left out. Columns used:
 
 ==================  ===========================================================================
 scenario, cluster   the task, and the group of tasks it belongs to (missing: its own cluster)
@@ -11,24 +12,22 @@ success             bool, or a score in [0, 1]; missing: not scored, the run is 
 floor, ceiling      success of the no-op and of the oracle in the same cell; NaN: unknown
 twin_success        success of the fault-free twin; NaN: unknown
 faults_delivered    faults that reached the run
+faults_new          those that were not still standing from a delivery before (missing: all)
+infrastructure      what spoilt the run; missing: nothing did
 changed_state       whether the world differs from what it was at the start
 sim_seconds         simulated seconds, beside twin_sim_seconds of the fault-free twin
 ==================  ===========================================================================
-
-Scores of a plan take sequences of step labels (any hashable) and edges (pairs of labels). Left out:
-validity and redundancy of a plan (they need the environment); critical paths (see ``plans/``).
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from agentlab.study.stats import Floats, cluster_robust_interval, wilson_interval
+from agentlab.study.stats import Floats, mean_interval, share_interval
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,8 +41,8 @@ def success_rate(
     Returns
     -------
     DataFrame
-        by..., success_rate in [0, 1], low, high (clamped to [0, 1]; NaN with fewer than 2 clusters;
-        Wilson on tasks where the standard error is 0), n_tasks, n_clusters, n_runs.
+        by..., success_rate, low, high, all in [0, 1] (the ends NaN with fewer than 2 clusters),
+        n_tasks, n_clusters, n_runs.
 
     Raises
     ------
@@ -81,6 +80,22 @@ def recovery_rate(
     """
     value = np.where(_recoverable(runs), _column(runs, "success"), np.nan)
     return _table(runs, "recovery_rate", value, by, level, proportion=True)
+
+
+def recovery_on_common(runs: pd.DataFrame, level: float = 0.95) -> pd.DataFrame:
+    """Tabulate `recovery_rate` by arm on the cells that count for every arm.
+
+    A cell (scenario, fault rate, seed) counts where each arm met a fault and succeeds without: an
+    arm that meets fewer faults, or solves only easy tasks, is then not measured on others.
+    """
+    counts = runs.assign(_counts=_recoverable(runs))
+    arms = runs["arm"].nunique()
+    keys = ["scenario", "fault_rate", "seed"]
+    shared = counts.groupby(keys)["_counts"].transform("sum") == arms
+    return _table(
+        runs, "recovery_rate", np.where(shared, _column(runs, "success"), np.nan), ("arm",), level,
+        proportion=True,
+    )  # fmt: skip
 
 
 def recovery_cost(
@@ -153,134 +168,46 @@ def normalised_success(runs: pd.DataFrame, by: Sequence[str] = ("arm",)) -> pd.D
     )
 
 
+def delivered_per_call(runs: pd.DataFrame, by: Sequence[str] = ("arm",)) -> pd.DataFrame:
+    """Tabulate faults delivered a call of a tool: by..., delivered_per_call (NaN without a call).
+
+    The fault rate is the chance that a call meets a *new* fault. One that stands, or an outage,
+    meets every call until it ends, and a silent one that changes nothing is not delivered; so this
+    may be above the rate or below it.
+    """
+    cells, codes = _cells(runs, by)
+    delivered, calls = (
+        np.bincount(codes, weights=np.nan_to_num(_column(runs, name)), minlength=len(cells))
+        for name in ("faults_delivered", "tool_calls")
+    )
+    per_call = np.divide(delivered, calls, out=np.full(len(cells), np.nan), where=calls > 0)
+    return cells.assign(delivered_per_call=per_call)
+
+
 def few_faults(
     runs: pd.DataFrame, by: Sequence[str] = ("arm", "fault_rate"), least: int = 10
 ) -> pd.DataFrame:
-    """Cells whose runs met fewer than ``least`` delivered faults in all, too few to speak of.
+    """Cells whose runs met fewer than ``least`` new faults in all, too few to speak of.
 
-    Runs at fault rate 0 are not meant to meet any and are left out.
+    A fault that stands counts once, however many calls it meets. Runs at fault rate 0 are not meant
+    to meet any and are left out.
 
     Returns
     -------
     DataFrame
-        by..., faults_delivered, n_runs: a row for each such cell, none if all is well.
+        by..., faults_new, n_runs: a row for each such cell, none if all is well.
     """
     if "fault_rate" in runs:
         runs = runs[_column(runs, "fault_rate") != 0]
-    delivered = np.nan_to_num(_column(runs, "faults_delivered"))
+    new = _column(runs, "faults_delivered")
+    if "faults_new" in runs:
+        new = np.where(np.isnan(known := _column(runs, "faults_new")), new, known)
     cells, codes = _cells(runs, by)
     cells = cells.assign(
-        faults_delivered=np.bincount(codes, weights=delivered, minlength=len(cells)).astype(int),
+        faults_new=np.bincount(codes, weights=np.nan_to_num(new), minlength=len(cells)).astype(int),
         n_runs=np.bincount(codes, minlength=len(cells)),
     )
-    return cells[cells["faults_delivered"] < least].reset_index(drop=True)
-
-
-def node_f1(
-    plan: Iterable[Hashable], reference: Iterable[Hashable], *, multiset: bool = True
-) -> float:
-    """F1 of the plan's step labels against the reference's, order ignored.
-
-    Parameters
-    ----------
-    plan, reference : iterables of labels (nodes), or of pairs of labels (edges)
-    multiset : bool
-        Whether a label counts as often as it occurs, or once.
-
-    Returns
-    -------
-    float in [0, 1]; 1 if both are empty
-
-    Examples
-    --------
-    >>> node_f1(["search", "search", "book"], ["search", "book"])
-    0.8
-    >>> node_f1(["search", "search", "book"], ["search", "book"], multiset=False)
-    1.0
-    """
-    found, wanted = (Counter(x if multiset else set(x)) for x in (plan, reference))
-    total = found.total() + wanted.total()
-    return 2 * (found & wanted).total() / total if total else 1.0
-
-
-def edge_f1(
-    plan: Iterable[tuple[Hashable, Hashable]],
-    reference: Iterable[tuple[Hashable, Hashable]],
-    *,
-    multiset: bool = True,
-) -> float:
-    """F1 of directed edges (label before, label after); as `node_f1`, for pairs.
-
-    Examples
-    --------
-    >>> edge_f1([("a", "b"), ("b", "c")], [("a", "b"), ("c", "b")])
-    0.5
-    """
-    return node_f1(plan, reference, multiset=multiset)
-
-
-def normalised_edit_distance(
-    plan: Sequence[Hashable], references: Iterable[Sequence[Hashable]]
-) -> float:
-    """Levenshtein distance over the longer length, minimum over the reference linearisations.
-
-    Returns
-    -------
-    float in [0, 1]
-        0: the plan is one of the references. 1: no step in common with any, in any order.
-
-    Raises
-    ------
-    ValueError
-        Without a reference.
-
-    Examples
-    --------
-    >>> normalised_edit_distance("abc", ["acb", "abcd"])
-    0.25
-    """
-    distances = [_levenshtein(plan, r) / max(len(plan), len(r), 1) for r in references]
-    if not distances:
-        raise ValueError("expected at least one reference linearisation, got none")
-    return min(distances)
-
-
-def parallel_efficiency(critical_path: float, makespan: float) -> float:
-    """CP / M: 1 when nothing but dependencies held the plan up. Seconds; nan if M is 0.
-
-    Examples
-    --------
-    >>> parallel_efficiency(critical_path=6.0, makespan=8.0)
-    0.75
-    """
-    return _per_makespan(critical_path, makespan, "critical_path")
-
-
-def speed_up(durations: Iterable[float], makespan: float) -> float:
-    """Sum of durations over the makespan: 1 is a sequential run without waits. nan if M is 0.
-
-    Examples
-    --------
-    >>> speed_up([4.0, 4.0, 2.0], makespan=5.0)
-    2.0
-    """
-    return _per_makespan(sum(durations), makespan, "sum of durations")
-
-
-def _per_makespan(seconds: float, makespan: float, name: str) -> float:
-    if not (seconds >= 0 and makespan >= 0):
-        raise ValueError(f"expected {name} and makespan >= 0, got {seconds!r} and {makespan!r}")
-    return seconds / makespan if makespan else float("nan")
-
-
-def _levenshtein(a: Sequence[Hashable], b: Sequence[Hashable]) -> int:
-    previous = list(range(len(b) + 1))
-    for i, x in enumerate(a, 1):
-        row = [i]
-        for j, y in enumerate(b, 1):
-            row.append(min(previous[j] + 1, row[-1] + 1, previous[j - 1] + (x != y)))
-        previous = row
-    return previous[-1]
+    return cells[cells["faults_new"] < least].reset_index(drop=True)
 
 
 def _column(runs: pd.DataFrame, name: str) -> Floats:
@@ -341,6 +268,8 @@ def _table(
     """Average ``value`` (n_runs,; nan is left out) within tasks, then over the tasks of a cell."""
     import pandas as pd
 
+    if "infrastructure" in runs:
+        value = np.where(runs["infrastructure"].isna(), value, np.nan)
     known = ~np.isnan(value)
     if proportion and (odd := value[(value < 0) | (value > 1)]).size:
         raise ValueError(f"expected values in [0, 1] for {name}, got {odd[0]!r}")
@@ -355,20 +284,17 @@ def _table(
     for number in range(len(cells)):
         chosen = (cell_of == number) & (n_runs > 0)
         means = sums[chosen] / n_runs[chosen]
-        row = _estimate(means, cluster_of[chosen], level, proportion=proportion)
-        counts = (means.size, np.unique(cluster_of[chosen]).size, int(n_runs[chosen].sum()))
+        known_runs = int(n_runs[chosen].sum())
+        row = _estimate(means, cluster_of[chosen], level, known_runs, proportion=proportion)
+        counts = (means.size, np.unique(cluster_of[chosen]).size, known_runs)
         rows.append((*row, *counts))
     columns = [name, "low", "high", "n_tasks", "n_clusters", "n_runs"]
     return pd.concat([cells, pd.DataFrame(rows, columns=columns)], axis=1)
 
 
 def _estimate(
-    means: Floats, clusters: npt.NDArray[np.intp], level: float, *, proportion: bool
+    means: Floats, clusters: npt.NDArray[np.intp], level: float, runs: int, *, proportion: bool
 ) -> tuple[float, float, float]:
-    interval = cluster_robust_interval(means, clusters.tolist(), level)
-    if not proportion:
-        return interval.mean, interval.low, interval.high
-    if interval.se == 0:  # all alike: the t interval would claim certainty
-        low, high = wilson_interval(means.sum(), means.size, level)
-        return interval.mean, float(low), float(high)
-    return interval.mean, *np.clip([interval.low, interval.high], 0.0, 1.0).tolist()
+    if proportion:
+        return share_interval(means, clusters.tolist(), level, runs)
+    return mean_interval(means, clusters.tolist(), level)

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 from agentlab.environments.fault_plan import FaultPlan
 from agentlab.errors import StudyError, UnknownNameError
@@ -17,9 +17,10 @@ from agentlab.lm.recording import Recording
 from agentlab.runs.run import Run
 from agentlab.study import frames
 from agentlab.study.cells import ARM, Cell, called, make_lab
-from agentlab.study.compare import compare
+from agentlab.study.compare import Options, compare
 from agentlab.study.grid import workflow_of
 from agentlab.study.leaderboard import leaderboard
+from agentlab.study.sample_size import Design, power_table, seeds_table
 from agentlab.trace.compare import ReplayReport, first_difference
 from agentlab.trace.packing import reading
 from agentlab.trace.served import served_calls
@@ -46,6 +47,10 @@ class Results(ABC):
     @abstractmethod
     def cells(self) -> Iterator[Cell]:
         """Yield every cell."""
+
+    @abstractmethod
+    def _design(self) -> Design:
+        """Return the size of the study."""
 
     def _keyed(self) -> dict[str, Cell]:
         return {cell.key(self.faults): cell for cell in self.cells()}
@@ -117,14 +122,67 @@ class Results(ABC):
         return frame
 
     def compare(
-        self, metric: str = "success", by: str = "strategy", baseline: str | None = None
-    ) -> pd.DataFrame:
+        self, metric: str = "success", by: str = "strategy", baseline: str | None = None,
+        **options: Unpack[Options],
+    ) -> pd.DataFrame:  # fmt: skip
         """Compare the levels of a factor, paired by task (see ``agentlab.study.compare``)."""
-        return compare(self.runs, metric, by, baseline)
+        return compare(self.runs, metric, by, baseline, **options)
 
-    def leaderboard(self) -> pd.DataFrame:
+    def leaderboard(self, *, count_infrastructure: bool = False) -> pd.DataFrame:
         """Rank the arms (see ``agentlab.study.leaderboard``)."""
-        return leaderboard(self.runs)
+        return leaderboard(self.runs, count_infrastructure=count_infrastructure)
+
+    def power(self, pilot: Results | pd.DataFrame | None = None) -> pd.DataFrame:
+        """Say what a study of this size tells, judged by a pilot.
+
+        Parameters
+        ----------
+        pilot : Study or DataFrame, optional
+            A study, or its ``runs`` frame, of any size from 2 clusters and 2 seeds on; default:
+            the runs of this one.
+
+        Returns
+        -------
+        DataFrame
+            A row an arm of the pilot (b is missing) and a row a pair: a, b; the variances cluster,
+            task and seed of success, or of a minus b; half_width, the expected half width of its
+            own 95 % interval; smallest_difference, what all pairs together show with 80 % power.
+
+        Raises
+        ------
+        StudyError
+            The pilot is too small.
+        """
+        return power_table(self._pilot(pilot), self._design())
+
+    def seeds_for(self, width: float, pilot: Results | pd.DataFrame | None = None) -> pd.DataFrame:
+        """Say how many seeds a task would give intervals of a width.
+
+        Parameters
+        ----------
+        width : float
+            Of a 95 % interval, from end to end, in (0, 2]; 0.1 is ± 5 points.
+        pilot : Study or DataFrame, optional
+            As for ``power``.
+
+        Returns
+        -------
+        DataFrame
+            A row an arm and a row a pair, as in ``power``: a, b; width, what this study's seeds
+            give; seeds (missing: no number of seeds does it); clusters, how many would with this
+            study's seeds; advice in words.
+
+        Raises
+        ------
+        StudyError
+            The pilot is too small, or there is no such width.
+        """
+        return seeds_table(self._pilot(pilot), self._design(), width)
+
+    def _pilot(self, pilot: Results | pd.DataFrame | None) -> pd.DataFrame:
+        if pilot is None:
+            return self.runs
+        return pilot.runs if isinstance(pilot, Results) else pilot
 
     # ---- single runs -----------------------------------------------------------------------
 

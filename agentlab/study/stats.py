@@ -1,22 +1,19 @@
-"""Statistics of a study: arrays in, numbers out.
+"""Estimates of a study: arrays in, numbers out.
 
-The unit is the task, not the run: seeds are averaged within a task before anything here is called,
-two arms are paired by task, and tasks that share a *cluster* (a template, a document, a world) are
-not independent. Intervals and tests therefore work on clusters; a task without one is its own.
-Follows Miller, "Adding Error Bars to Evals" (arXiv 2411.00640), with t quantiles on C - 1 degrees
-of freedom in place of z. Left out: DataFrames (see ``metrics.py``), Bayesian and mixed models. The
-file is over 400 lines, most of them definitions and examples: it imports nothing of ours.
+The unit is the task, not the run: seeds are averaged within a task before anything here is called.
+Tasks that share a *cluster* (a template, a document, a world) are not independent, so intervals
+rest on clusters; a task without one is its own. Comparisons of arms are in ``family.py``. Left
+out: DataFrames (see ``metrics.py``), Bayesian and mixed models.
 
-Conventions. ``differences``: array_like (n_tasks,), finite, one number a task. ``clusters``: a
-hashable label a task, or None when every task is its own cluster. ``level``, ``power``: in (0, 1).
-``seed``: of a generator of its own. Other input is a ValueError that says what was expected.
-Nothing is shown where nothing can be: too few clusters give ``nan``, not a guess.
+Conventions. ``values``: array_like (n_tasks,), finite, one number a task. ``clusters``: a hashable
+label a task, or None when every task is its own cluster. ``level``: in (0, 1). ``seed``: of a
+generator of its own. Other input is a ValueError that says what was expected. Nothing is shown
+where nothing can be: too few clusters give ``nan``, not a guess.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
-from dataclasses import dataclass
 from math import comb
 from typing import NamedTuple
 
@@ -25,126 +22,208 @@ import numpy.typing as npt
 
 Clusters = Iterable[Hashable] | None
 Floats = npt.NDArray[np.float64]
-EXACT_CLUSTERS = 12  # up to 2**12 sign patterns are enumerated, beyond that they are sampled
 
 
-class ClusterInterval(NamedTuple):
-    """A mean with its cluster-robust standard error and t interval."""
+class Interval(NamedTuple):
+    """A mean over tasks with its interval; the ends are nan with fewer than 2 clusters."""
 
     mean: float
-    se: float
     low: float
     high: float
-    df: int
 
 
-@dataclass(frozen=True, slots=True)
-class PairedComparison:
-    """Arm a against arm b over the same tasks; every difference is a minus b."""
+def share_interval(
+    values: npt.ArrayLike, clusters: Clusters = None, level: float = 0.95, runs: int | None = None
+) -> Interval:
+    """Wilson's interval of a share, with an effective number of observations and a t quantile.
 
-    diff: float  # mean of a - b over tasks
-    low: float  # cluster-robust t interval of diff
-    high: float
-    boot_low: float  # cluster bootstrap interval of diff
-    boot_high: float
-    p: float  # two-sided, not adjusted for the number of arms
-    test: str  # "mcnemar" or "sign_flip"
-    n_tasks: int  # compared; n_dropped more had a nan in either arm
-    n_clusters: int
-    n_dropped: int
-    smallest_difference: float  # what this study could have shown at 80 % power; nan if se is 0
-
-
-def wilson_interval(
-    successes: npt.ArrayLike, n: npt.ArrayLike, level: float = 0.95
-) -> tuple[Floats, Floats]:
-    """Wilson score interval of a proportion.
+    The effective number is what a share of independent observations with the same standard error
+    would rest on: m (1 - m) / se², with the CR2 standard error of clusters; no more than
+    √(tasks · runs). The quantile is t's on Bell and McCaffrey's degrees of freedom, or fewer where
+    a few clusters make most of the variation: 2 C / (κ - 1), κ the kurtosis of the residuals of
+    clusters. Where no variation is seen, every cluster counts as one observation, (Σn)² / Σn².
 
     Parameters
     ----------
-    successes, n : array_like, broadcast together
-        ``0 <= successes <= n``; need not be whole (a task's success may be a mean over seeds).
+    values : array_like (n_tasks,) in [0, 1]
+    clusters, level
+        See the module.
+    runs : int, optional
+        Runs that the values are means of, all tasks together; default: one a task.
 
     Returns
     -------
-    low, high : arrays in [0, 1] of the broadcast shape (numpy scalars for scalars); (0, 1) if n = 0
+    Interval
+        In [0, 1]. It covers at least 92 % (of 95) from 5 clusters on, with clusters of like or of
+        lognormal size; with one cluster many times the others 88 % (``docs/statistics.md``).
 
     References
     ----------
-    Wilson (1927), JASA 22, 209-212.
+    Wilson (1927), JASA 22, 209-212; Korn and Graubard (1998), Survey Methodology 24, 193-201;
+    Bell and McCaffrey (2002), Survey Methodology 28, 169-181.
 
     Examples
     --------
-    >>> low, high = wilson_interval(8, 10)
-    >>> round(float(low), 3), round(float(high), 3)
-    (0.49, 0.943)
+    >>> [round(x, 3) for x in share_interval([1, 0, 1, 1, 0, 1, 1, 1, 1, 1])]
+    [0.8, 0.426, 0.956]
     """
-    from scipy.special import ndtri
+    array, codes = _tasks(values, clusters)
+    if ((array < -1e-9) | (array > 1 + 1e-9)).any():
+        raise ValueError(f"expected values in [0, 1], got {values!r}")
+    quantile = 0.5 + _fraction(level, "level") / 2
+    sums, sizes = cluster_sums(array, codes)
+    if sizes.size < 2:
+        return Interval(float(array.mean()) if array.size else np.nan, np.nan, np.nan)
+    return _wilson(sums, sizes, quantile, array.size if runs is None else runs)
 
-    s, total = np.broadcast_arrays(np.asarray(successes, float), np.asarray(n, float))
-    if not (np.isfinite(total).all() and ((s >= 0) & (s <= total)).all()):
-        raise ValueError(f"expected 0 <= successes <= n, got successes={successes!r}, n={n!r}")
-    z2 = ndtri(0.5 + _fraction(level, "level") / 2) ** 2
-    variance = s * (total - s) / np.maximum(total, np.finfo(float).tiny)  # n = 0 gives 0, not nan
-    half = np.sqrt(z2 * (variance + z2 / 4))
-    low, high = (s + z2 / 2 - half) / (total + z2), (s + z2 / 2 + half) / (total + z2)
+
+def _wilson(sums: Floats, sizes: Floats, quantile: float, runs: int) -> Interval:
+    from scipy.special import stdtrit
+
+    total = sizes.sum()
+    mean = sums.sum() / total
+    residuals = sums - mean * sizes
+    se = np.sqrt((residuals**2 / (1 - sizes / total)).sum()) / total
+    df = bell_mccaffrey_df(sizes, 0.5)
+    if se < 1e-9 or min(mean, 1 - mean) < 1e-9:
+        effective = unvaried(sizes)
+    else:
+        kurtosis = sizes.size * (residuals**4).sum() / (residuals**2).sum() ** 2
+        if kurtosis > 1 + 1e-12:
+            df = max(1.0, min(df, 2 * sizes.size / (kurtosis - 1)))
+        effective = min(mean * (1 - mean) / se**2, np.sqrt(total * runs))
+    return _score(float(mean), float(stdtrit(df, quantile)) ** 2 / effective)
+
+
+def _score(mean: float, q2: float) -> Interval:
+    """Return Wilson's interval, ``q2`` being quantile² / number of observations."""
+    half = np.sqrt(q2 * (mean * (1 - mean) + q2 / 4))
+    low, high = ((mean + q2 / 2 + sign * half) / (1 + q2) for sign in (-1, 1))
     # The ends are exact in theory; rounding must not leave 1e-17 or 1 - 1e-16 there.
-    return np.where(s == 0, 0.0, low)[()], np.where(s == total, 1.0, high)[()]
+    ends = (0.0 if mean < 1e-9 else max(0.0, low), 1.0 if mean > 1 - 1e-9 else min(1.0, high))
+    return Interval(mean, *map(float, ends))
 
 
-def cluster_robust_interval(
-    differences: npt.ArrayLike, clusters: Clusters = None, level: float = 0.95
-) -> ClusterInterval:
-    """Mean, cluster-robust standard error and t interval with C - 1 degrees of freedom.
+def unvaried(sizes: Floats) -> float:
+    """Return the number of observations that clusters without variation stand for."""
+    return float(sizes.sum() ** 2 / (sizes**2).sum())
 
-    SE = sqrt(C / (C - 1) * sum_c (sum_{i in c} (d_i - mean))**2) / n; with every task its own
-    cluster this is the one-sample t interval.
+
+def never_seen(sizes: Floats, level: float) -> float:
+    """Return the upper end of the interval of a share that no cluster shows anything of."""
+    from scipy.special import stdtrit
+
+    t = float(stdtrit(bell_mccaffrey_df(sizes, 0.5), 0.5 + level / 2))
+    return _score(0.0, t**2 / unvaried(sizes)).high
+
+
+def bell_mccaffrey_df(sizes: Floats, power: float) -> float:
+    """Return Satterthwaite's degrees of freedom of the variance of a mean over clusters.
+
+    Parameters
+    ----------
+    sizes : array (n_clusters,)
+        Tasks in each, at least 2 clusters.
+    power : {0.5, 1}
+        0.5 for the CR2 variance, 1 for CR3; the working model is independent tasks.
 
     Returns
     -------
-    ClusterInterval
-        se, low and high are nan with fewer than 2 clusters (mean too with no task). An se of 0
-        means that no variation was seen, not that there is none.
+    float
+        At least 1.
 
     References
     ----------
-    Miller (2024), arXiv 2411.00640, section 2.2.
+    Bell and McCaffrey (2002), Survey Methodology 28, 169-181.
+    """
+    total = sizes.sum()
+    weights = 1 / (1 - sizes / total) ** power / total
+    own, shared = weights**2 * sizes, weights**2 * sizes**2 / total
+    spread = (own**2).sum() - 2 * (own * shared).sum() + shared.sum() ** 2
+    return max(1.0, float((own - shared).sum() ** 2 / spread))
+
+
+def mean_interval(
+    values: npt.ArrayLike, clusters: Clusters = None, level: float = 0.95
+) -> Interval:
+    """Mean over tasks with a cluster-robust t interval: CR3, Bell and McCaffrey's df.
+
+    Returns
+    -------
+    Interval
+        Not clipped. The ends are nan where no variation is seen: that says nothing of how much
+        there is.
+
+    References
+    ----------
+    Bell and McCaffrey (2002), Survey Methodology 28, 169-181.
 
     Examples
     --------
-    >>> r = cluster_robust_interval([1, 0, 1, 1], ["a", "a", "b", "b"])
-    >>> r.mean, round(r.se, 3), r.df
-    (0.75, 0.25, 1)
+    >>> [round(x, 2) for x in mean_interval([4, 6, 5, 7])]
+    [5.5, 3.13, 7.87]
+    """
+    array, codes = _tasks(values, clusters)
+    return difference_interval(*cluster_sums(array, codes), share=False, level=level)
+
+
+def difference_interval(
+    sums: Floats, sizes: Floats, *, share: bool, level: float = 0.95
+) -> Interval:
+    """Mean paired difference with its own interval, not adjusted for other comparisons.
+
+    Parameters
+    ----------
+    sums, sizes : array (n_clusters,)
+        Of every cluster the sum of its tasks' differences, and how many these are, at least 1.
+    share : bool
+        The differences are of numbers in [0, 1]: the interval is clipped to [-1, 1], and where all
+        are alike it is as wide as that of a share nothing is seen of (`never_seen`).
+    level : float
+
+    Returns
+    -------
+    Interval
+        Else as `mean_interval`.
+
+    Examples
+    --------
+    >>> alike = difference_interval(np.zeros(6), np.ones(6), share=True)
+    >>> [round(x, 2) for x in alike]
+    [0.0, -0.52, 0.52]
     """
     from scipy.special import stdtrit
 
-    d, codes = _tasks(differences, clusters)
-    df = max(np.unique(codes).size - 1, 0)
-    mean = float(d.mean()) if d.size else np.nan
-    quantile = 0.5 + _fraction(level, "level") / 2
-    if df < 1:
-        return ClusterInterval(mean, np.nan, np.nan, np.nan, df)
-    residuals = np.bincount(codes, weights=d - mean)  # (n_clusters,)
-    residuals[np.abs(residuals) <= 1e-12 * np.abs(d).sum()] = 0.0  # rounding is not variation
-    se = float(np.sqrt((df + 1) / df * np.sum(residuals**2)) / d.size)
-    half = float(stdtrit(df, quantile)) * se
-    return ClusterInterval(mean, se, mean - half, mean + half, df)
+    quantile, total = 0.5 + _fraction(level, "level") / 2, sizes.sum()
+    mean = float(sums.sum() / total) if total else np.nan
+    if sizes.size < 2:
+        return Interval(mean, np.nan, np.nan)
+    residuals = sums - mean * sizes
+    if np.abs(residuals).max() <= 1e-12 * np.abs(sums).sum():  # rounding is not variation
+        half = never_seen(sizes, level) if share else np.nan
+    else:
+        se = float(np.sqrt(((residuals / (1 - sizes / total)) ** 2).sum()) / total)
+        half = float(stdtrit(bell_mccaffrey_df(sizes, 1.0), quantile)) * se
+    low, high = mean - half, mean + half
+    return Interval(mean, max(low, -1.0), min(high, 1.0)) if share else Interval(mean, low, high)
 
 
 def cluster_bootstrap_interval(
-    differences: npt.ArrayLike,
-    clusters: Clusters = None,
+    sums: Floats,
+    sizes: Floats,
     level: float = 0.95,
     B: int = 2000,  # noqa: N803
     *,
     seed: int,
 ) -> tuple[float, float]:
-    """Percentile interval of the mean, by resampling whole clusters.
+    """Percentile interval of a mean over tasks, by resampling whole clusters.
 
     Parameters
     ----------
+    sums, sizes : array (n_clusters,)
+        As in `difference_interval`.
     B : int >= 2000
-        Resamples; fewer leave the ends of the interval to chance. The order of tasks has no effect.
+        Resamples; fewer leave the ends of the interval to chance.
 
     Returns
     -------
@@ -153,148 +232,18 @@ def cluster_bootstrap_interval(
 
     Examples
     --------
-    >>> cluster_bootstrap_interval([0, 0, 1, 1], list("aabb"), seed=0)
+    >>> cluster_bootstrap_interval(np.array([0.0, 2.0]), np.array([2.0, 2.0]), seed=0)
     (0.0, 1.0)
     """
     if B < 2000:
         raise ValueError(f"expected B >= 2000 resamples, got B={B!r}")
     tail = (1 - _fraction(level, "level")) / 2
-    sums, sizes = _cluster_sums(*_tasks(differences, clusters))
     if sums.size < 2:
         return np.nan, np.nan
     drawn = np.random.default_rng(seed).integers(sums.size, size=(B, sums.size))
     means = sums[drawn].sum(axis=1) / sizes[drawn].sum(axis=1)  # (B,)
     low, high = np.quantile(means, [tail, 1 - tail])
     return float(low), float(high)
-
-
-def mcnemar_exact(b: int, c: int) -> float:
-    """Two-sided exact p of McNemar's test.
-
-    Parameters
-    ----------
-    b, c : int >= 0
-        Discordant pairs: tasks only the first arm solves, tasks only the second solves.
-
-    Returns
-    -------
-    float in (0, 1]
-        Twice the smaller binomial tail of b in b + c at 1/2, at most 1; 1 without discordant pairs.
-
-    References
-    ----------
-    McNemar (1947), Psychometrika 12, 153-157.
-
-    Examples
-    --------
-    >>> mcnemar_exact(1, 7)
-    0.0703125
-    """
-    if not (isinstance(b, int | np.integer) and isinstance(c, int | np.integer) and min(b, c) >= 0):
-        raise ValueError(f"expected two counts >= 0, got b={b!r}, c={c!r}")
-    from scipy.special import bdtr
-
-    return min(1.0, 2 * float(bdtr(int(min(b, c)), int(b + c), 0.5)))
-
-
-def sign_flip_test(
-    differences: npt.ArrayLike,
-    clusters: Clusters = None,
-    *,
-    seed: int,
-    draws: int = 10_000,
-) -> float:
-    """Two-sided p of the paired permutation test that flips the sign of whole clusters.
-
-    The null: swapping the two arms within a cluster changes nothing. Clusters that sum to zero
-    play no part. Up to 12 others: all sign patterns are enumerated; more: they are sampled, and
-    the observed pattern counts as one of them, (1 + hits) / (1 + draws).
-
-    Returns
-    -------
-    float in (0, 1]; nan with no task
-
-    References
-    ----------
-    Phipson and Smyth (2010), SAGMB 9(1), 39: permutation p-values should never be zero.
-
-    Examples
-    --------
-    >>> sign_flip_test([1, 1, 1, 1, 1], seed=0)
-    0.0625
-    """
-    if draws < 1:
-        raise ValueError(f"expected draws >= 1, got draws={draws!r}")
-    d, codes = _tasks(differences, clusters)
-    if not d.size:
-        return np.nan
-    sums, _ = _cluster_sums(d, codes)
-    tolerance = 1e-9 * np.abs(d).sum()  # patterns equal on paper must tie in floating point
-    sums = sums[np.abs(sums) > tolerance]
-    observed = abs(sums.sum()) - tolerance
-    if sums.size <= EXACT_CLUSTERS:
-        bits = np.arange(2**sums.size)[:, None] >> np.arange(sums.size) & 1
-        return float(np.mean(np.abs((1 - 2 * bits) @ sums) >= observed))
-    rng = np.random.default_rng(seed)
-    hits = 0
-    for start in range(0, draws, 1000):  # in blocks, to bound memory
-        bits = rng.integers(2, size=(min(1000, draws - start), sums.size), dtype=np.int8)
-        hits += int(np.sum(np.abs((1 - 2 * bits) @ sums) >= observed))
-    return (1 + hits) / (1 + draws)
-
-
-def holm(p_values: npt.ArrayLike) -> Floats:
-    """Holm's adjusted p-values, in input order.
-
-    Parameters
-    ----------
-    p_values : array_like (n_tests,) in [0, 1] or nan
-        nan (a test that could not be made) stays nan and is not counted.
-
-    Returns
-    -------
-    array (n_tests,) in [0, 1]
-
-    References
-    ----------
-    Holm (1979), Scandinavian Journal of Statistics 6, 65-70.
-
-    Examples
-    --------
-    >>> holm([0.01, 0.04, 0.03]).round(3).tolist()
-    [0.03, 0.06, 0.06]
-    """
-    p = _vector(p_values, "p_values", missing=True)
-    known = np.flatnonzero(~np.isnan(p))
-    if ((p[known] < 0) | (p[known] > 1)).any():
-        raise ValueError(f"expected p_values in [0, 1], got {p_values!r}")
-    order = known[np.argsort(p[known], kind="stable")]
-    scaled = p[order] * np.arange(order.size, 0, -1)
-    p[order] = np.minimum(1.0, np.maximum.accumulate(scaled))
-    return p
-
-
-def smallest_detectable_difference(
-    se: float, df: int, power: float = 0.8, level: float = 0.95
-) -> float:
-    """Smallest true difference that a two-sided t test would find with the given power.
-
-    (t(1 - alpha/2, df) + t(power, df)) * se, alpha = 1 - level. nan where se is nan or 0, or
-    df < 1: no variation seen says nothing of what could have been seen.
-
-    Examples
-    --------
-    >>> round(smallest_detectable_difference(0.05, df=39), 3)
-    0.144
-    """
-    from scipy.special import stdtrit
-
-    if se < 0:
-        raise ValueError(f"expected se >= 0, got se={se!r}")
-    upper, found = 0.5 + _fraction(level, "level") / 2, _fraction(power, "power")
-    if np.isnan(se) or se == 0 or df < 1:
-        return np.nan
-    return float((stdtrit(df, upper) + stdtrit(df, found)) * se)
 
 
 def pass_at_k(successes: npt.ArrayLike, K: int, k: int) -> float:  # noqa: N803
@@ -341,72 +290,23 @@ def pass_hat_k(successes: npt.ArrayLike, K: int, k: int) -> float:  # noqa: N803
     return _mean([comb(c, k) / comb(K, k) for c in _counts(successes, K, k)])
 
 
-def paired_comparison(
-    a: npt.ArrayLike,
-    b: npt.ArrayLike,
-    clusters: Clusters = None,
-    *,
-    one_seed: bool = False,
-    level: float = 0.95,
-    seed: int = 0,
-) -> PairedComparison:
-    """Compare two arms over the same tasks.
-
-    The test is exact McNemar where its assumptions hold: one seed, binary outcomes, every task its
-    own cluster. Else it is the sign-flip permutation over clusters.
-
-    Parameters
-    ----------
-    a, b : array_like (n_tasks,), finite or nan
-        One number a task (success averaged over seeds). A task that is nan in either is dropped.
-    one_seed : bool
-        Whether each number comes from one run.
-
-    Examples
-    --------
-    >>> r = paired_comparison([1, 1, 1, 0], [0, 1, 0, 0], one_seed=True)
-    >>> r.diff, r.p, r.test
-    (0.5, 0.5, 'mcnemar')
-    """
-    first, second = _vector(a, "a", missing=True), _vector(b, "b", missing=True)
-    if first.size != second.size:
-        raise ValueError(f"expected a and b of one length, got {first.size} and {second.size}")
-    kept = ~(np.isnan(first) | np.isnan(second))
-    codes = _codes(clusters, first.size)[kept]
-    first, second = first[kept], second[kept]
-    d, n_clusters = first - second, np.unique(codes).size
-    t = cluster_robust_interval(d, codes, level)
-    boot_low, boot_high = cluster_bootstrap_interval(d, codes, level, seed=seed)
-    binary = bool(np.isin(np.concatenate([first, second]), [0.0, 1.0]).all())
-    # McNemar treats tasks as independent; over real clusters its p would be too small.
-    if one_seed and binary and 0 < n_clusters == d.size:
-        test, p = "mcnemar", mcnemar_exact(int(np.sum(d > 0)), int(np.sum(d < 0)))
-    else:
-        test, p = "sign_flip", sign_flip_test(d, codes, seed=seed)
-    smallest = smallest_detectable_difference(t.se, t.df, level=level)
-    return PairedComparison(
-        *(t.mean, t.low, t.high, boot_low, boot_high, p, test),
-        *(d.size, n_clusters, int(np.sum(~kept)), smallest),
-    )
-
-
 def _fraction(value: float, name: str) -> float:
     if not 0 < value < 1:
         raise ValueError(f"expected {name} in (0, 1), got {name}={value!r}")
     return value
 
 
-def _vector(values: npt.ArrayLike, name: str, *, missing: bool = False) -> Floats:
-    """Return a fresh float array (n,); infinities are never allowed, nan only if missing."""
+def _vector(values: npt.ArrayLike, name: str) -> Floats:
+    """Return a fresh float array (n,) of finite numbers."""
     array = np.array(values, dtype=np.float64)
     if array.ndim != 1:
         raise ValueError(f"expected {name} of shape (n,), got shape {array.shape}")
-    if np.isinf(array).any() or (not missing and np.isnan(array).any()):
+    if not np.isfinite(array).all():
         raise ValueError(f"expected finite {name}, got {values!r}")
     return array
 
 
-def _codes(clusters: Clusters, n_tasks: int) -> npt.NDArray[np.intp]:
+def numbered(clusters: Clusters, n_tasks: int) -> npt.NDArray[np.intp]:
     """Number the labels 0, 1, ... by first appearance (labels of mixed types do not sort)."""
     labels = list(range(n_tasks) if clusters is None else clusters)
     if len(labels) != n_tasks:
@@ -418,13 +318,13 @@ def _codes(clusters: Clusters, n_tasks: int) -> npt.NDArray[np.intp]:
 
 
 def _tasks(values: npt.ArrayLike, clusters: Clusters) -> tuple[Floats, npt.NDArray[np.intp]]:
-    array = _vector(values, "differences")
-    return array, _codes(clusters, array.size)
+    array = _vector(values, "values")
+    return array, numbered(clusters, array.size)
 
 
-def _cluster_sums(d: Floats, codes: npt.NDArray[np.intp]) -> tuple[Floats, Floats]:
+def cluster_sums(values: Floats, codes: npt.NDArray[np.intp]) -> tuple[Floats, Floats]:
     """Sum and size of every cluster, in an order that the order of tasks does not change."""
-    sums = np.bincount(codes, weights=d).astype(np.float64)
+    sums = np.bincount(codes, weights=values).astype(np.float64)
     sizes = np.bincount(codes).astype(np.float64)
     order = np.lexsort((sizes, sums))
     return sums[order], sizes[order]

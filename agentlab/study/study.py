@@ -28,6 +28,7 @@ from agentlab.study.pool import computed
 from agentlab.study.progress import showing
 from agentlab.study.provenance import code_fingerprint, versions
 from agentlab.study.results import Results
+from agentlab.study.sample_size import Design
 from agentlab.trace.packing import reading
 from agentlab.trace.store import Store
 from agentlab.trace.stored import CellResult
@@ -127,6 +128,10 @@ class Study(Results):
                         yield Cell(ARM, arm, scenario, 0.0, seed, asked=False, fault_free=struck)
                     for rate in rates:
                         yield Cell(ARM, arm, scenario, rate, seed)
+
+    def _design(self) -> Design:
+        clusters = {scenario.cluster or scenario.id for scenario in self.suite}
+        return Design(len(clusters), len(self.suite) / len(clusters), len(self.seeds))
 
     # ---- running ---------------------------------------------------------------------------
 

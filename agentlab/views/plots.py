@@ -9,6 +9,7 @@ tell apart; markers, line styles and words say the same a second time. Text is d
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from agentlab.base.documents import percent, shortened
@@ -75,8 +76,8 @@ def fault_curve(
     StudyError
         There is no such column or metric, or no run.
     """
-    from agentlab.study.compare import levelled
     from agentlab.study.leaderboard import estimates
+    from agentlab.study.pairing import levelled
 
     if by not in runs.columns:
         raise StudyError(f"no column {by!r}; {suggest(by, [str(c) for c in runs.columns])}")
@@ -139,8 +140,8 @@ def fault_panels(
     -------
     list of Axes
     """
-    from agentlab.study.compare import levelled
     from agentlab.study.grid import varying
+    from agentlab.study.pairing import levelled
 
     if panel not in runs.columns:
         raise StudyError(f"no column {panel!r}; {suggest(panel, [str(c) for c in runs.columns])}")
@@ -206,10 +207,11 @@ def differences(table: pd.DataFrame, ax: Axes | None = None) -> Axes:
     Returns
     -------
     Axes
-        A row a pair, a minus b, with its 95 % interval. The grey bar is what the study was too
-        small to see (80 % power); hollow marks are tied, and what shares no task has no mark.
+        A row a pair, a minus b, with its simultaneous 95 % interval. The grey bar is what the study
+        was too small to see (80 % power); hollow marks are not shown to differ, and what shares no
+        task has no mark.
     """
-    from agentlab.study.compare import NOT_COMPARED, TIED
+    from agentlab.study.compare import NOT_COMPARED
 
     ax = _axes(ax, (6.4, 0.9 + 0.38 * len(table)))
     names = []
@@ -217,22 +219,22 @@ def differences(table: pd.DataFrame, ax: Axes | None = None) -> Axes:
         if row["verdict"] == NOT_COMPARED:
             names.append(plain(f"{row['a']} − {row['b']}  ({NOT_COMPARED})"))
             continue
-        tied = row["verdict"] == TIED
-        colour = GREY if tied else PALETTE[0]
+        shown = row["verdict"] in ("a higher", "b higher")
+        colour = PALETTE[0] if shown else GREY
         unseen = row["smallest_difference"]
         if unseen == unseen:  # not NaN
             ax.barh(y, 2 * unseen, left=-unseen, height=0.62, color=GREY, alpha=0.13, linewidth=0)
-        if row["low"] == row["low"]:
+        if isfinite(row["low"]) and isfinite(row["high"]):
             ax.hlines(y, row["low"], row["high"], color=colour, linewidth=1.8)
         ax.plot(
             row["diff"], y, marker="o", markersize=6, markeredgewidth=1.6, color=colour,
-            markerfacecolor="white" if tied else colour,
+            markerfacecolor=colour if shown else "white",
         )  # fmt: skip
-        names.append(plain(f"{row['a']} − {row['b']}{'  (tied)' if tied else ''}"))
+        names.append(plain(f"{row['a']} − {row['b']}"))
     ax.axvline(0, color=GREY, linewidth=0.9, zorder=0)
     ax.set_yticks(range(len(table)), names)
     ax.set_ylim(len(table) - 0.5, -0.5)
-    ax.set_xlabel("difference (a − b), 95 % interval")
+    ax.set_xlabel("difference (a − b), simultaneous 95 % interval")
     _tidy(ax)
     ax.grid(axis="x", color=GREY, alpha=0.25)
     ax.grid(visible=False, axis="y")

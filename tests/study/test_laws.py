@@ -121,7 +121,7 @@ def verdict(runs: pd.DataFrame, a: str, b: str, metric: str = "success") -> str:
         "records"
     )
     assert found["n_tasks"] == 12
-    higher = {"a higher": found["a"], "b higher": found["b"], "tied": "tied"}
+    higher = {"a higher": found["a"], "b higher": found["b"], "not shown to differ": "tied"}
     return higher[found["verdict"]]
 
 

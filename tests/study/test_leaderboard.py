@@ -52,14 +52,15 @@ def test_best_first_and_what_the_numbers_are():
     assert board["unknown"].tolist() == [0.0] * 3
 
 
-def test_tied_is_what_the_comparison_with_the_best_does_not_show():
+def test_tied_is_what_the_family_of_all_pairs_does_not_show_to_be_worse():
     runs = frame()
     board = leaderboard(runs).set_index("arm")
+    assert board["verdict"].to_dict() == {"good": "best", "near": "tied", "bad": "worse"}
     assert board["tied"].to_dict() == {"good": False, "near": True, "bad": False}
-    pairs = compare(runs, "success", by="arm", baseline="good").set_index("b")
-    assert board.loc["near", "p_holm"] == pairs.loc["near", "p_holm"] > 0.05
-    assert board.loc["bad", "p_holm"] == pairs.loc["bad", "p_holm"] < 0.05
-    assert np.isnan(board.loc["good", "p_holm"])
+    pairs = compare(runs, "success", by="arm").set_index(["a", "b"])
+    assert board.loc["near", "p"] == pairs.loc[("good", "near"), "p"] > 0.05
+    assert board.loc["bad", "p"] == pairs.loc[("good", "bad"), "p"] == 2**-7
+    assert np.isnan(board.loc["good", "p"])
 
 
 def test_the_sign_of_behind_does_not_hang_on_the_order_of_the_arms():
@@ -111,11 +112,12 @@ def test_no_run_is_nothing_to_rank():
 
 
 def test_means_are_averaged_within_a_task_first_with_a_t_interval_over_tasks():
+    """CR3 of tasks alone is the usual standard error times √(n / (n - 1)), with n - 1 df."""
     runs = frame({"a": [1, 1, 1, 1]})
     runs["replans"] = [0, 2, 3, 3, 5, 5, 8, 8]
     row = estimates(runs, "replans").iloc[0]
     means = np.array([1, 3, 5, 8])
-    low, high = stats.t.interval(0.95, 3, means.mean(), stats.sem(means))
+    low, high = stats.t.interval(0.95, 3, means.mean(), stats.sem(means) * np.sqrt(4 / 3))
     assert row["value"] == means.mean()
     assert (row["low"], row["high"]) == pytest.approx((low, high))
 
@@ -133,11 +135,98 @@ def test_an_unknown_metric_names_the_nearest():
 
 
 @pytest.mark.parametrize("others", [[], ["near"]])
-def test_an_arm_that_shares_no_task_with_the_best_is_not_called_tied(others):
-    """As in a study that is not finished; also where nothing at all can be compared."""
+def test_arms_without_a_complete_task_are_not_ranked(others):
+    """As in a study that is not finished."""
     made = frame()
     made = made[made["arm"].isin(["good", "bad", *others])]
     made.loc[made["arm"] == "bad", "scenario"] += "-elsewhere"
     board = leaderboard(made).set_index("arm")
-    assert np.isnan(board.loc["bad", "p_holm"])
-    assert board["tied"].to_dict() == {"good": False, "bad": False, **dict.fromkeys(others, True)}
+    assert board[["behind", "p"]].isna().all().all()
+    assert set(board["verdict"]) == {"not compared"}
+    assert not board["tied"].any()
+    assert list(board.index) == list(dict.fromkeys(made["arm"]))
+    assert board.loc["bad", "success"] == 0
+
+
+def test_an_unfinished_study_ranks_on_the_tasks_that_are_complete_in_all_arms():
+    """What is there of an arm so far may be the easy half; nobody is ahead of the best then."""
+    easy_first = frame({"half": [1] * 9 + [0] + [0] * 10, "all": [1] * 10 + [0] * 10})
+    hard = easy_first["scenario"].isin([f"s{i}" for i in range(10, 20)])
+    made = easy_first[~(hard & (easy_first["arm"] == "half"))]
+    board = leaderboard(made).set_index("arm")
+    assert board["success"].to_dict() == {"all": 1.0, "half": 0.9}
+    assert board["behind"].to_dict() == pytest.approx({"all": 0.0, "half": -0.1})
+    assert board["n_tasks"].tolist() == [10, 10]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_nobody_is_ahead_of_the_best_whatever_is_missing(seed):
+    rng = np.random.default_rng(seed)
+    tables = [{arm: list(rng.integers(0, 2, 12)) for arm in "abc"} for _ in range(2)]
+    made = pd.concat(
+        [frame(t, fault_rate=r) for t, r in zip(tables, (0.1, 0.3), strict=True)],
+        ignore_index=True,
+    )
+    made = made[rng.random(len(made)) < 0.93]
+    board = leaderboard(made)
+    assert not (board["behind"] > 0).any()
+    ranked = board[board["verdict"] != "not compared"]
+    assert ranked["success"].is_monotonic_decreasing
+
+
+def test_rate_0_is_left_out_where_there_are_others():
+    made = pd.concat([frame(fault_rate=0.0, success=True), frame()])
+    board, under = leaderboard(made), leaderboard(frame())
+    pd.testing.assert_frame_equal(board, under)
+    assert leaderboard(frame(fault_rate=0.0))["n_runs"].tolist() == [16] * 3
+
+
+# ---- runs that a failing model spoilt ------------------------------------------------------
+
+
+def spoilt(made: pd.DataFrame, which: Any, cause: str = "denied") -> pd.DataFrame:
+    made = made.assign(infrastructure=None)
+    made.loc[which(made), "infrastructure"] = cause
+    made.loc[which(made), "success"] = False
+    return made
+
+
+def test_a_spoilt_run_is_left_out_with_its_pairs():
+    made = spoilt(frame(), lambda r: (r.arm == "good") & (r.scenario == "s0") & (r.seed == 1))
+    board = leaderboard(made).set_index("arm")
+    assert board.loc["good", ["success", "n_runs", "infrastructure"]].tolist() == [1.0, 15, 1]
+    assert board["n_runs"].tolist() == [15] * 3
+    assert board["infrastructure"].tolist() == [1, 0, 0]
+    asked = leaderboard(made, count_infrastructure=True).set_index("arm")
+    assert asked.loc["good", "success"] == pytest.approx(15 / 16)
+    assert asked["n_runs"].tolist() == [16] * 3
+
+
+def test_an_arm_whose_model_never_answered_is_not_ranked_and_hides_nobody():
+    made = spoilt(frame(), lambda r: r.arm == "good", "unavailable")
+    board = leaderboard(made).set_index("arm")
+    assert list(board.index) == ["near", "bad", "good"]
+    assert board["verdict"].to_dict() == {"near": "best", "bad": "worse", "good": "not compared"}
+    assert np.isnan(board.loc["good", "success"])
+    assert board.loc["good", "infrastructure"] == 16
+    everything = leaderboard(spoilt(frame(), lambda r: r.arm != ""))
+    assert set(everything["verdict"]) == {"not compared"}
+    assert everything["success"].isna().all()
+
+
+# ---- recovery on common cells, faults a call -----------------------------------------------
+
+
+def test_recovery_on_common_cells_counts_only_where_every_arm_met_a_fault():
+    made = frame({"early": [1, 1, 0, 0], "late": [0, 1, 0, 1]})
+    late = made["arm"] == "late"
+    made.loc[late & (made["scenario"] == "s0"), "faults_delivered"] = 0
+    made.loc[~late & (made["scenario"] == "s3"), "twin_success"] = 0.0
+    board = leaderboard(made).set_index("arm")
+    assert board["recovery"].to_dict() == pytest.approx({"early": 2 / 3, "late": 2 / 3})
+    assert board["recovery_common"].to_dict() == {"early": 0.5, "late": 0.5}  # s1 and s2
+
+
+def test_faults_a_call():
+    board = leaderboard(frame()).set_index("arm")
+    assert board["delivered_per_call"].tolist() == pytest.approx([1 / 7] * 3)

@@ -36,9 +36,9 @@ USAGE_ERROR: Any = typer.BadParameter.__bases__[0]
 """The root of what is wrong with the words of a command."""
 
 LEGEND = (
-    "Success with its 95 % interval; floor: doing nothing; ceil.: all that was possible; recov.: "
-    "successes among runs that met a fault and would have succeeded without; tied: the paired "
-    "comparison with the best arm shows no difference."
+    "Success with its 95 % interval{above}; floor: doing nothing; ceil.: all that was possible; "
+    "recov.: successes among runs that met a fault and would have succeeded without; tied: not "
+    "shown to be worse than the best. {limits}"
 )
 
 PLOT = "success_by_fault_rate.png"
@@ -216,13 +216,14 @@ def _interrupts_here(processes: int | None) -> Iterator[None]:
 
 
 def _show_results(study: Study, with_report: bool) -> None:
+    from agentlab.study.pairing import ranked_runs
     from agentlab.views.cli.terminal import console, emit, leaderboard_table, paragraph, rates_table
     from agentlab.views.page.report import cautions, write_report
 
     runs, board = study.runs, study.leaderboard()
     to = console()
-    emit(to, leaderboard_table(board, to.width), "", paragraph(LEGEND, "dim"), "")
-    emit(to, rates_table(runs, list(board["arm"])), "")
+    emit(to, leaderboard_table(board, to.width), "", paragraph(_legend(runs), "dim"), "")
+    emit(to, rates_table(ranked_runs(runs), list(board["arm"])), "")
     for caution in cautions(study):
         emit(to, paragraph(f"note: {caution}", "yellow"), "")
     _save_plot(runs, study.out / PLOT)
@@ -232,6 +233,16 @@ def _show_results(study: Study, with_report: bool) -> None:
     typer.echo(visible(f"report   {where}"))
     typer.echo(visible(f"runs     agentlab show {folder} --failed"))
     typer.echo(visible(f"one run  agentlab show {folder} {runs['cell'].iloc[0][:8]}"))
+
+
+def _legend(runs: pd.DataFrame) -> str:
+    from agentlab.study.compare import limits, pairwise
+
+    rates = set(runs["fault_rate"])
+    above = " at fault rates above 0" if 0 in rates and len(rates) > 1 else ""
+    several = runs["arm"].nunique() > 1
+    told = limits(pairwise(runs, "success", "arm")) if several else ""
+    return LEGEND.format(above=above, limits=told).strip()
 
 
 def _save_plot(runs: pd.DataFrame, path: Path) -> None:
@@ -255,12 +266,12 @@ Folder = Annotated[Path, typer.Argument(metavar="DIR", help="A results folder.")
 
 
 @app.command()
-def report(folder: Folder) -> None:
+def report(folder: Folder, baseline: options.Baseline = None) -> None:
     """Write DIR/report.html: one self-contained page."""
     from agentlab.study.study import Study
     from agentlab.views.page.report import write_report
 
-    typer.echo(write_report(Study.open(folder)))
+    typer.echo(write_report(Study.open(folder), baseline=baseline))
 
 
 @app.command()
@@ -323,6 +334,24 @@ def replay(
     typer.echo(visible(f"{'identical' if found.identical else 'different'}: {found}"))
     if not found.identical:
         raise typer.Exit(1)
+
+
+@app.command()
+def calibrate(
+    repetitions: Annotated[int, typer.Option(min=10, help="Simulated studies a row.")] = 1000,
+    reduced: Annotated[bool, typer.Option("--reduced", help="A part of the grid.")] = False,
+) -> None:
+    """Measure by simulation what intervals, verdicts and visible differences promise."""
+    from agentlab.study.calibration import measured
+    from agentlab.views.cli.terminal import console, emit, table
+
+    made = table("", "case", ">measured", "promised", ">repetitions")
+    before = ""
+    for row in measured(repetitions, reduced=reduced):
+        name = "" if row.table == before else row.table
+        made.add_row(name, row.case, f"{row.value:.1%}", row.promise, f"{row.repetitions:,}")
+        before = row.table
+    emit(console(), made)
 
 
 @app.command()

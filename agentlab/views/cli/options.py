@@ -49,3 +49,7 @@ NoControls = Annotated[
     bool, typer.Option("--no-controls", help="No floor, ceiling and fault-free twins.")
 ]
 Report = Annotated[bool, typer.Option("--report", help="Write report.html as well.")]
+Baseline = Annotated[
+    str | None,
+    typer.Option(help="Compare with this arm or level only, chosen before the numbers were seen."),
+]

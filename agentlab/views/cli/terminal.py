@@ -90,26 +90,30 @@ def table(*headings: str) -> Table:
 
 def leaderboard_table(board: pd.DataFrame, width: int) -> Table:
     """Return the leaderboard as a table for a terminal of so many columns."""
-    from agentlab.study.compare import levelled
     from agentlab.study.grid import varying
+    from agentlab.study.pairing import levelled
 
     factors = varying(board) or ["strategy"]
     levels = {f: list(levelled(board[f])) for f in factors}
     wide = width >= WIDE
+    spoilt = board["infrastructure"].any()
     headings = [*factors, "success", ">floor", ">ceil.", ">recov."]
     if wide:
-        headings += [">norm.", ">side eff.", ">replans", ">calls", ">sim s", ">crashed"]
-    made = table("", *headings)
+        headings += [">norm.", ">side eff.", ">replans", ">calls", ">faults a call", ">sim s"]
+    headings += [">crashed"] if wide or board["crashed"].any() else []
+    made = table("", *headings, *([">no answer"] if spoilt else []))
     for place, row in enumerate(board.to_dict("records")):
-        mark = "best" if place == 0 else "tied" if row["tied"] else ""
+        mark = row["verdict"] if row["verdict"] in ("best", "tied") else ""
         cells = [mark, *(line(levels[f][place]) for f in factors)]
         cells += [f"{percent(row['success']):>4} [{interval(row['low'], row['high'])}]"]
         cells += [percent(row[c]) for c in ("floor", "ceiling", "recovery")]
         if wide:
             cells += [number(row["normalised"], 2), percent(row["side_effects"])]
-            cells += [number(row[c]) for c in ("replans", "tool_calls", "sim_seconds")]
-            cells += [str(row["crashed"])]
-        made.add_row(*cells, style="bold" if place == 0 else None)
+            cells += [number(row["replans"]), number(row["tool_calls"])]
+            cells += [number(row["delivered_per_call"], 2), number(row["sim_seconds"])]
+        cells += [str(row["crashed"])] if wide or board["crashed"].any() else []
+        cells += [str(row["infrastructure"])] if spoilt else []
+        made.add_row(*cells, style="bold" if mark == "best" else None)
     return made
 
 

@@ -17,15 +17,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentlab.base.documents import interval, number, percent
-from agentlab.study.compare import ALPHA, NOT_COMPARED, TIED, pairwise
+from agentlab.errors import StudyError, suggest
+from agentlab.study.compare import APART, limits, pairwise
 from agentlab.study.definition import command
 from agentlab.study.grid import varying
 from agentlab.study.leaderboard import estimates, leaderboard
-from agentlab.study.metrics import few_faults
+from agentlab.study.pairing import levelled, ranked_runs
 from agentlab.study.study import Study
 from agentlab.trace.store import Store
 from agentlab.version import __version__
 from agentlab.views import plots
+from agentlab.views.cautions import cautions as cautions
 from agentlab.views.page import report_page as words
 from agentlab.views.page.markup import Child, Html, beside, pairs, table, tag
 from agentlab.views.text import counted
@@ -38,11 +40,8 @@ if TYPE_CHECKING:
 MOST_CRASHED = 20
 """Crashed runs that are shown."""
 
-LEAST_FAULTS = 10
-"""Delivered faults in an arm and rate below which the report warns."""
 
-
-def write_report(study: Study, path: str | Path | None = None) -> Path:
+def write_report(study: Study, path: str | Path | None = None, baseline: str | None = None) -> Path:
     """Write a study as a self-contained HTML page.
 
     Parameters
@@ -50,6 +49,9 @@ def write_report(study: Study, path: str | Path | None = None) -> Path:
     study : Study
     path : str or Path, optional
         Default: ``report.html`` in the results folder.
+    baseline : str, optional
+        An arm, or a level of a factor such as "never": compare with it only. It must have been
+        chosen before the numbers were seen.
 
     Returns
     -------
@@ -59,27 +61,28 @@ def write_report(study: Study, path: str | Path | None = None) -> Path:
     Raises
     ------
     StoreError, StudyError
-        There are no results, or none is finished.
+        There are no results, none is finished, or there is no such baseline.
     """
     path = Path(path) if path is not None else study.out / "report.html"
-    path.write_text(page(study), encoding="utf-8")
+    path.write_text(page(study, baseline), encoding="utf-8")
     return path
 
 
-def page(study: Study) -> str:
+def page(study: Study, baseline: str | None = None) -> str:
     """Return the report as HTML."""
     runs, board = study.runs, leaderboard(study.runs)
     with Store(study.out, read_only=True) as store:
         meta = store.meta()
     arms = list(board["arm"])
+    ranked = ranked_runs(runs)
     title = f"{study.suite.name}: {len(study.arms)} arms under faults"
     parts = [
         _head(study, runs, title),
         _notes(cautions(study)),
         _section("Leaderboard", _leaderboard(board), text=words.LEADERBOARD_TEXT),
-        _section("Success over the fault rate", _curves(runs), text=words.CURVES_TEXT),
-        _section("Success by arm and fault rate", _by_rate(runs, arms)),
-        *_comparisons(study, runs),
+        _section("Success over the fault rate", _curves(ranked), text=words.CURVES_TEXT),
+        _section("Success by arm and fault rate", _by_rate(ranked, arms)),
+        *_comparisons(runs, baseline),
         _section("What stopped the runs", _stopped(runs, arms), text=words.STOPPED_TEXT),
         _crashed(runs),
         _section("What the numbers mean", _terms(words.DEFINITIONS)),
@@ -88,64 +91,6 @@ def page(study: Study) -> str:
     body = "\n".join(part for part in parts if part is not None)
     style = beside("report.css")
     return beside("report.html").format(title=tag("title", title), style=style, body=body)
-
-
-def cautions(study: Study) -> list[str]:
-    """Return what a reader should know before believing the numbers, a sentence each."""
-    runs = study.runs
-    asked = len(study.arms) * len(study.suite) * len(study.fault_rates) * len(study.seeds)
-    found = []
-    if len(runs) < asked:
-        found.append(
-            f"The study is not finished: {len(runs):,} of {asked:,} runs are here. "
-            "The same command goes on with it."
-        )
-    crashed = int((runs["status"] == "crashed").sum())
-    if crashed:
-        found.append(f"{counted(crashed, 'run')} crashed and count as failures (--retry-crashed).")
-    missed = int((runs["lm_misses"] > 0).sum())
-    if missed:
-        found.append(
-            f"{counted(missed, 'run')} of {len(runs):,} asked for a reply that the recording does "
-            "not hold and went on without; nothing in them tells of the model from there on. A "
-            "recording knows the prompts of one study: other planners, strategies, rates or seeds "
-            "lead to others."
-        )
-    clusters, pairs = runs["cluster"].nunique(), runs["arm"].nunique() - 1
-    least = 2.0 ** (1 - clusters)  # of a two-sided sign-flip test that agrees everywhere
-    if pairs and least * pairs >= ALPHA:
-        found.append(
-            f"The tasks form {counted(clusters, 'cluster')}, so p cannot fall below {least:.2g}; "
-            f"corrected for {counted(pairs, 'comparison')} no arm can differ from the best, "
-            "however far it is behind. Take scenarios of more kinds, or compare fewer arms."
-        )
-    few = few_faults(runs, least=LEAST_FAULTS)
-    if len(few):
-        found.append(
-            f"{counted(len(few), 'pair')} of arm and fault rate met fewer than {LEAST_FAULTS} "
-            "faults in all, too few to speak of; take more seeds or tasks."
-        )
-    if study.controls and (unknown := float(runs["ceiling"].isna().mean())) > 0:
-        found.append(
-            f"The ceiling is unknown for {percent(unknown, 1)} of the runs; floor, ceiling and "
-            "normalised success leave them out."
-        )
-    if study.controls and runs["floor"].isna().any():
-        found.append("A floor crashed: what doing nothing reaches there is unknown.")
-    if broken := int((runs["ceiling_found_by"] == "crashed").sum()):
-        found.append(
-            f"The ceilings of {counted(broken, 'run')} crashed and are unknown (--retry-crashed)."
-        )
-    if (runs["ceiling_found_by"] == "reference").any():
-        found.append(
-            "Part of the ceiling is the fault-free reference plan, as that world cannot be "
-            "searched; no arm is bound by it."
-        )
-    with Store(study.out, read_only=True) as store:
-        codes = store.meta().get("code", [])
-    if len(codes) > 1:
-        found.append(f"The results were made by {len(codes)} versions of the code (--allow-mixed).")
-    return found
 
 
 # ---- sections ------------------------------------------------------------------------------
@@ -184,21 +129,24 @@ def _section(title: str, *body: Child, text: str = "") -> Html:
 
 def _leaderboard(board: pd.DataFrame) -> Html:
     rows = []
-    for place, row in enumerate(board.to_dict("records")):
-        mark = "best" if place == 0 else "tied" if row["tied"] else ""
+    for row in board.to_dict("records"):
+        mark = row["verdict"] if row["verdict"] in ("best", "tied") else ""
         rows.append(
             [
                 tag("span", mark, class_=f"mark {mark}"), row["arm"],
                 percent(row["success"], 1), _interval(row), interval(row["low"], row["high"]),
                 percent(row["floor"], 1), percent(row["ceiling"], 1), number(row["normalised"], 2),
-                percent(row["side_effects"], 1), percent(row["recovery"], 1),
-                number(row["replans"]), number(row["tool_calls"]), number(row["sim_seconds"]),
-                str(row["crashed"]),
+                percent(row["fault_free"], 1), percent(row["side_effects"], 1),
+                percent(row["recovery"], 1), percent(row["recovery_common"], 1),
+                number(row["replans"]), number(row["tool_calls"]),
+                number(row["delivered_per_call"], 2), number(row["sim_seconds"]),
+                str(row["crashed"]), str(row["infrastructure"]),
             ]
         )  # fmt: skip
     headings = [
-        "", "arm", ">success", "", ">95 %", ">floor", ">ceiling", ">normal.", ">side eff.",
-        ">recovery", ">replans", ">calls", ">sim. s", ">crashed",
+        "", "arm", ">success", "", ">95 %", ">floor", ">ceiling", ">normal.", ">fault-free",
+        ">side eff.", ">recovery", ">on common", ">replans", ">calls", ">faults a call",
+        ">sim. s", ">crashed", ">no answer",
     ]  # fmt: skip
     return table(headings, rows)
 
@@ -240,25 +188,80 @@ def _heat(cell: dict[Any, Any] | None) -> Child:
     return tag("span", percent(cell["value"], 1), ends, class_="heat", style=shade)
 
 
-def _comparisons(study: Study, runs: pd.DataFrame) -> Iterable[Html]:
-    for factor in varying(runs):
-        found = pairwise(runs, "success", factor)
+def _comparisons(runs: pd.DataFrame, baseline: str | None) -> Iterable[Html]:
+    for factor in compared_by(runs, baseline):
+        found = pairwise(runs, "success", factor, _of(runs, factor, baseline))
         rows = [
             [
-                r["a"], r["b"], number(100 * r["diff"]), interval(r["low"], r["high"]),
-                _p(r["p"]), _p(r["p_holm"]), number(100 * r["smallest_difference"]),
+                r["a"], r["b"], number(100 * r["diff"]), interval(r["low"], r["high"]), _p(r["p"]),
                 f"{r['n_tasks']} / {r['n_clusters']}", _verdict(r),
+                interval(r["unadjusted_low"], r["unadjusted_high"]),
             ]
             for r in found.to_dict("records")
         ]  # fmt: skip
         headings = [
-            "a", "b", ">a − b", ">95 %", ">p", ">p (Holm)", ">smallest visible",
-            ">tasks / clusters", "verdict",
+            "a", "b", ">a − b", ">95 %", ">p", ">tasks / clusters", "verdict",
+            ">95 % of this pair alone, unadjusted",
         ]  # fmt: skip
         size = (7.2, 0.9 + 0.36 * len(found))
         forest = _drawing(factor, size, partial(_forest, found))
-        title = f"Paired comparison by {factor}"
-        yield _section(title, table(headings, rows), forest, text=words.COMPARISON_TEXT)
+        apart = [_apart(runs, factor, _of(runs, factor, baseline), name) for name in APART]
+        yield _section(
+            f"Paired comparison by {factor}", table(headings, rows), tag("p", limits(found)),
+            forest, *apart, text=words.COMPARISON_TEXT,
+        )  # fmt: skip
+
+
+def compared_by(runs: pd.DataFrame, baseline: str | None = None) -> list[str]:
+    """Return the factors that arms are compared by: those that vary, or the arms themselves.
+
+    Raises
+    ------
+    StudyError
+        No factor has the baseline as a level.
+    """
+    factors = varying(runs)
+    if any(pairwise(runs, "success", f)["n_tasks"].sum() == 0 for f in factors):
+        factors = ["arm"]  # no full grid: no level of a factor was run beside all others
+    if baseline is None:
+        return factors
+    found = [f for f in dict.fromkeys([*factors, "arm"]) if baseline in set(levelled(runs[f]))]
+    if not found:
+        known = sorted({str(v) for f in [*factors, "arm"] for v in levelled(runs[f])})
+        raise StudyError(f"no arm or level {baseline!r}; {suggest(baseline, known)}")
+    return found
+
+
+def _of(runs: pd.DataFrame, factor: str, baseline: str | None) -> str | None:
+    return baseline if baseline in set(levelled(runs[factor])) else None
+
+
+def _apart(runs: pd.DataFrame, factor: str, baseline: str | None, name: str) -> Html | None:
+    """Return the same comparison for each fault rate or fault class, a column each."""
+    if name == "fault_rate" and runs["fault_rate"].nunique() < 2:
+        return None
+    if name == "fault_class" and runs["first_fault"].isna().all():
+        return None
+    found = pairwise(runs, "success", factor, baseline, apart=name)
+    found = found[found["n_tasks"] > 0]
+    strata = list(dict.fromkeys(found[name]))
+    cells = {(r["a"], r["b"], r[name]): r for r in found.to_dict("records")}
+    pairs_of = list(dict.fromkeys((a, b) for a, b, _ in cells))
+    rows = [
+        [f"{a} − {b}", *(_difference(cells.get((a, b, s))) for s in strata)] for a, b in pairs_of
+    ]
+    told = [f">rate {s:g}" if name == "fault_rate" else f">{s}" for s in strata]
+    title = "By fault rate" if name == "fault_rate" else "By class of the first fault"
+    body = (tag("summary", title), table(["a − b", *told], rows), tag("p", limits(found)))
+    return tag("details", *body)
+
+
+def _difference(row: dict[Any, Any] | None) -> Child:
+    if row is None:
+        return "–"
+    ends = tag("small", f" [{interval(row['low'], row['high'])}]")
+    shown = row["verdict"] in ("a higher", "b higher")
+    return [tag("b" if shown else "span", number(100 * row["diff"])), ends]
 
 
 def _forest(found: pd.DataFrame, figure: Figure) -> None:
@@ -266,9 +269,8 @@ def _forest(found: pd.DataFrame, figure: Figure) -> None:
 
 
 def _verdict(row: dict[Any, Any]) -> str:
-    if row["verdict"] in (TIED, NOT_COMPARED):
-        return str(row["verdict"])
-    return f"{row['a'] if row['verdict'] == 'a higher' else row['b']} is higher"
+    winner = {"a higher": row["a"], "b higher": row["b"]}.get(row["verdict"])
+    return str(row["verdict"]) if winner is None else f"{winner} is higher"
 
 
 def _stopped(runs: pd.DataFrame, arms: Sequence[str]) -> Html:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 LEADERBOARD_TEXT = (
-    "Best first. The line is the 95 % interval, the ticks are floor and ceiling of the same cells. "
-    "Tied: the comparison with the best arm, paired by task and corrected for their number (Holm), "
-    "shows no difference."
+    "Best first, on the tasks that are complete in all arms; runs at fault rate 0 are left out "
+    "where there are others. The line is the 95 % interval, the ticks are floor and ceiling of the "
+    "same cells. Tied: not shown to be worse than the best, all pairs of arms counted."
 )
 CURVES_TEXT = (
     "Bands are 95 % intervals, clustered by task. Every arm meets the same faults wherever it "
     "makes the same call, and the faults at a low rate are a subset of those at a higher one."
 )
 COMPARISON_TEXT = (
-    "Percentage points, a − b: averaged over seeds within a task, then over tasks. “Smallest "
-    "visible” is the difference that this study would have seen in 80 % of repetitions (the grey "
-    "bar); a tie says no more than that."
+    "Percentage points, a − b: averaged over seeds within a task, then over tasks; rate 0 is left "
+    "out where there are others. A table is one family: interval, p and verdict are adjusted for "
+    "all its rows and always agree. The grey bar is what it sees less than 80 % of the time; that "
+    "a difference is not shown says no more than that."
 )
 STOPPED_TEXT = (
     "abort: the strategy gave up. no_plan: the planner found none. no_progress: the same plan in "
@@ -23,16 +24,23 @@ STOPPED_TEXT = (
 DEFINITIONS = {
     "success": "The scenario's checker finds the goal reached. Runs are averaged within a task "
     "(a scenario) first, then over tasks; a crashed run is a failure.",
-    "95 % interval": "Cluster-robust t interval over tasks (Miller 2024, arXiv 2411.00640); where "
-    "all tasks agree, Wilson's.",
+    "95 % interval": "Of a share: Wilson's with an effective number of observations and a t "
+    "quantile, both from clusters of tasks (Korn and Graubard 1998; Bell and McCaffrey 2002). Of "
+    "other means: cluster-robust t (CR3).",
+    "fault rate, faults a call": "The rate is the chance that a call meets a new fault. One that "
+    "stands meets every later call to its tool too, so that faults delivered a call may be more; "
+    "where none stand they are about as many.",
     "floor, ceiling": "What doing nothing reaches, and what any sequence of calls could have "
     "reached under the same faults, found by search.",
     "normalised": "(success − floor) / (ceiling − floor): 0 is doing nothing, 1 is all that was "
     "possible.",
     "side effects": "Share of runs that changed the world and failed.",
-    "recovery": "Share of successes among the runs that met a fault and whose fault-free twin "
-    "(same arm, scenario and seed) succeeds.",
+    "fault-free": "Success of the fault-free twins: same arm, scenario and seed.",
+    "recovery, on common": "Share of successes among the runs that met a fault and whose "
+    "fault-free twin succeeds; on the arm's own cells, and on those that count for every arm.",
     "replans, calls, simulated seconds": "Means a run.",
-    "p (Holm)": "Sign-flip permutation over clusters of tasks (exact McNemar for one run a task), "
-    "corrected for the number of comparisons.",
+    "p, interval, verdict": "Single-step max-T over common sign flips of clusters, all rows of the "
+    "table at once (Westfall and Young 1993; Romano and Wolf 2005).",
+    "crashed, no answer": "A run that raised is a failure. One to which a model gave no answer "
+    "(denied, unknown, unavailable, rate limited, timed out) measured nothing and is left out.",
 }
