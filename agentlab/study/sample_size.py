@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
+from itertools import combinations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -168,11 +169,14 @@ def measured_parts(runs: pd.DataFrame) -> list[tuple[str, str | None, Components
     found: list[tuple[str, str | None, Components]] = [
         (arm, None, components(y, clusters)) for arm, y in zip(arms, values, strict=True)
     ]
-    for b in range(len(arms)):
-        for a in range(b):
-            difference = components(values[a] - values[b], clusters)
-            found.append((arms[a], arms[b], difference))
+    for a, b in combinations(range(len(arms)), 2):
+        found.append((arms[a], arms[b], components(values[a] - values[b], clusters)))
     return found
+
+
+def _varied(parts: Components) -> bool:
+    """Return whether variation was seen; where none was that is not certainty."""
+    return any(part > 0 for part in parts)
 
 
 def power_table(runs: pd.DataFrame, design: Design) -> pd.DataFrame:
@@ -183,7 +187,7 @@ def power_table(runs: pd.DataFrame, design: Design) -> pd.DataFrame:
     visible = _visible(parts, design)
     rows = [
         {
-            "a": a, "b": b, **part._asdict(), "half_width": half_width(part, design),
+            "a": a, "b": b, **part._asdict(), "half_width": half_width(part, design) if _varied(part) else math.nan,
             "smallest_difference": math.nan if b is None else visible,
         }
         for a, b, part in parts
@@ -221,6 +225,9 @@ def seeds_table(runs: pd.DataFrame, design: Design, width: float) -> pd.DataFram
 def _seeds_row(
     a: str, b: str | None, parts: Components, design: Design, width: float
 ) -> dict[str, Any]:
+    if not _varied(parts):
+        unknown = dict.fromkeys(("width", "seeds", "clusters"), math.nan)
+        return {"a": a, "b": b, **unknown, "advice": "no variation was seen"}
     seeds = seeds_for(parts, design.n_clusters, design.tasks, width / 2)
     clusters = clusters_for(parts, design.tasks, design.n_seeds, width / 2)
     enough = math.isfinite(seeds)

@@ -343,15 +343,13 @@ def calibrate(
 ) -> None:
     """Measure by simulation what intervals, verdicts and visible differences promise."""
     from agentlab.study.calibration import measured
-    from agentlab.views.cli.terminal import console, emit, table
 
-    made = table("", "case", ">measured", "promised", ">repetitions")
     before = ""
     for row in measured(repetitions, reduced=reduced):
-        name = "" if row.table == before else row.table
-        made.add_row(name, row.case, f"{row.value:.1%}", row.promise, f"{row.repetitions:,}")
-        before = row.table
-    emit(console(), made)
+        if row.table != before:
+            before = row.table
+            typer.echo(f"\n{row.table} ({row.promise}; {row.repetitions:,} repetitions a row)")
+        typer.echo(f"  {row.value:>6.1%}  {row.case}")
 
 
 @app.command()
