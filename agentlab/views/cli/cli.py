@@ -128,7 +128,8 @@ def evaluate(
     out: options.Out = None,
     limit: options.Limit = None,
     allow_mixed: options.AllowMixed = False,
-    retry_crashed: options.RetryCrashed = False,
+    retry_failed: options.RetryFailed = False,
+    max_lm_errors: options.MaxLmErrors = 10,
     no_controls: options.NoControls = False,
     report: options.Report = False,
 ) -> None:
@@ -136,6 +137,9 @@ def evaluate(
 
     The same command goes on where it was stopped. Example: agentlab eval travel --strategy never
     --strategy 'retry(2)' --fault-rate 0,0.1 --seeds 10
+
+    Exit code 1: runs are missing from the results, since their language model's endpoint failed;
+    2: a mistake, a key or model that was refused, or an endpoint that failed too often.
     """
     from agentlab.study.definition import parse_names, parse_rates, parse_workers
 
@@ -159,7 +163,7 @@ def evaluate(
         with _interrupts_here(processes):
             study.run(
                 processes=processes, threads=threads, allow_mixed=allow_mixed,
-                retry_crashed=retry_crashed,
+                retry_failed=retry_failed, max_lm_errors=max_lm_errors,
             )  # fmt: skip
     except KeyboardInterrupt:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not cut the message off
@@ -169,6 +173,7 @@ def evaluate(
         _say(f"interrupted; {finished} {are} kept in {study.out}; the same command goes on")
         raise typer.Exit(130) from None
     _show_results(study, report)
+    _check_measured(study)
 
 
 def _several(**given: Sequence[str] | None) -> dict[str, tuple[str, ...]]:
@@ -219,19 +224,34 @@ def _show_results(study: Study, with_report: bool) -> None:
     from agentlab.views.cli.terminal import console, emit, leaderboard_table, paragraph, rates_table
     from agentlab.views.page.report import cautions, write_report
 
-    runs, board = study.runs, study.leaderboard()
-    to = console()
-    emit(to, leaderboard_table(board, to.width), "", paragraph(LEGEND, "dim"), "")
-    emit(to, rates_table(runs, list(board["arm"])), "")
+    runs, to = study.runs, console()
+    if measured := bool(runs["infrastructure"].isna().any()):
+        board = study.leaderboard()
+        emit(to, leaderboard_table(board, to.width), "", paragraph(LEGEND, "dim"), "")
+        emit(to, rates_table(runs, list(board["arm"])), "")
     for caution in cautions(study):
         emit(to, paragraph(f"note: {caution}", "yellow"), "")
-    _save_plot(runs, study.out / PLOT)
+    if measured:
+        _save_plot(runs, study.out / PLOT)
     folder = shlex.quote(str(study.out))
     where = write_report(study) if with_report else f"agentlab report {folder}"
     typer.echo(visible(f"results  {study.out} (study.db, {PLOT})"))
     typer.echo(visible(f"report   {where}"))
     typer.echo(visible(f"runs     agentlab show {folder} --failed"))
     typer.echo(visible(f"one run  agentlab show {folder} {runs['cell'].iloc[0][:8]}"))
+
+
+def _check_measured(study: Study) -> None:
+    """Say that runs measured nothing, and exit with 1, where the model's endpoint failed them."""
+    from agentlab.study.frames import infrastructure_by_cause
+
+    if causes := infrastructure_by_cause(study.runs):
+        told = ", ".join(f"{cause} {n:,}" for cause, n in causes.items())
+        _say(
+            f"{sum(causes.values()):,} of {counted(len(study.runs), 'run')} measured nothing: the "
+            f"language model's endpoint failed ({told}); --retry-failed runs them again"
+        )
+        raise typer.Exit(1)
 
 
 def _save_plot(runs: pd.DataFrame, path: Path) -> None:
@@ -267,7 +287,9 @@ def report(folder: Folder) -> None:
 def show(
     folder: Folder,
     run: Annotated[str | None, typer.Argument(help="Key of a run, or its beginning.")] = None,
-    failed: Annotated[bool, typer.Option("--failed", help="Only runs that failed.")] = False,
+    failed: Annotated[
+        bool, typer.Option("--failed", help="Only runs that did not succeed.")
+    ] = False,
     arm: Annotated[str, typer.Option(help="Only arms that contain this text.")] = "",
     scenario: Annotated[str, typer.Option(help="Only scenarios that contain this text.")] = "",
     limit: Annotated[int, typer.Option(min=1, help="At most so many runs.")] = 40,
