@@ -631,6 +631,7 @@ def test_the_command_line(endpoint, tmp_path, words):
     assert "6 of 6 runs measured nothing" in finished.stderr
     assert "(unavailable 6); --retry-failed runs them again" in finished.stderr
     assert "best" not in finished.stdout  # nothing was measured, nothing is ranked
+    assert "results  out (study.db)" in finished.stdout
     assert agentlab(*words).exit_code == 1
     listed = agentlab("show", "out", "--failed")
     key = listed.stdout.splitlines()[1].split()[0]

@@ -48,7 +48,10 @@ class Commands(TyperGroup):
     """The commands, with one place where every failure becomes a message and an exit code."""
 
     def main(self, *args: Any, **more: Any) -> Any:
-        """Run a command and exit with 0, 1 (a check failed), 2 (a mistake) or 130 (Ctrl-C)."""
+        """Run a command and exit with 0, 1 (a check failed), 2 (a mistake) or 130 (Ctrl-C).
+
+        1 is also for a study with runs that measured nothing, 2 for what is not to be had.
+        """
         try:
             code = super().main(*args, **more | {"standalone_mode": False})
         except USAGE_ERROR as e:
@@ -231,11 +234,13 @@ def _show_results(study: Study, with_report: bool) -> None:
         emit(to, rates_table(runs, list(board["arm"])), "")
     for caution in cautions(study):
         emit(to, paragraph(f"note: {caution}", "yellow"), "")
+    files = "study.db"
     if measured:
         _save_plot(runs, study.out / PLOT)
+        files += f", {PLOT}"
     folder = shlex.quote(str(study.out))
     where = write_report(study) if with_report else f"agentlab report {folder}"
-    typer.echo(visible(f"results  {study.out} (study.db, {PLOT})"))
+    typer.echo(visible(f"results  {study.out} ({files})"))
     typer.echo(visible(f"report   {where}"))
     typer.echo(visible(f"runs     agentlab show {folder} --failed"))
     typer.echo(visible(f"one run  agentlab show {folder} {runs['cell'].iloc[0][:8]}"))
