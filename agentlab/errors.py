@@ -20,7 +20,8 @@ AgentLabError
 │   │   └── LMTimeout         no reply in time
 │   ├── LMDenied              the key is missing or not accepted, or the account is empty
 │   ├── LMRejected            the endpoint does not accept this request
-│   │   └── LMTooLong         the prompt does not fit the model's context
+│   │   ├── LMTooLong         the prompt does not fit the model's context
+│   │   └── LMUnknownModel    the endpoint has no such model, or is at another address
 │   ├── LMMalformed           what came back is no reply
 │   ├── LMRefused             the model or a filter declined; holds what was said
 │   ├── LMCutOff              the reply ended at the token limit; holds what there is
@@ -235,6 +236,10 @@ class LMRejected(LMError):
 
 class LMTooLong(LMRejected):
     """The prompt does not fit the model's context."""
+
+
+class LMUnknownModel(LMRejected):
+    """The endpoint has no such model, or what is at its address is no endpoint (404)."""
 
 
 class LMMalformed(LMError):

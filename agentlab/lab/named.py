@@ -13,6 +13,7 @@ from agentlab.errors import ConfigError, UnknownNameError
 from agentlab.lab.bench import Executor
 from agentlab.lab.executor import SimulatedExecutor
 from agentlab.lab.threads import ThreadedExecutor
+from agentlab.lm.endpoint import endpoint_variables
 from agentlab.lm.model import Model
 from agentlab.minds.base import Decider, Planner
 from agentlab.minds.planners.named import get_planner
@@ -21,9 +22,17 @@ from agentlab.minds.strategies.base import Strategy
 _EXAMPLE = "lm='openai/gpt-4o-mini'"
 
 
-@lru_cache(maxsize=64)
 def connected(text: str) -> Model:
-    """Connect a model by name, once: the labs of a study share it (see ``agentlab.lm.connect``)."""
+    """Connect a model by name, once: the labs of a study share it (see ``agentlab.lm.connect``).
+
+    A key or an address that the environment got since makes it another model.
+    """
+    asked = not text.startswith(("scripted:", "recorded"))
+    return _connected(text, hash(frozenset(endpoint_variables().items())) if asked else 0)
+
+
+@lru_cache(maxsize=64)
+def _connected(text: str, environment: int) -> Model:
     from agentlab.lm.connect import connect
 
     return connect(text, recordings=find_recording)

@@ -6,6 +6,7 @@
     ollama_chat/qwen2.5
     openai/NAME@http://127.0.0.1:8765/v1      an endpoint that speaks OpenAI's chat completions
     openai/gpt-4o-mini?temperature=0&max_tokens=800     how it is asked; before an address
+    openai/gpt-4o-mini?timeout=30&retries=5   seconds to wait, and how often it is tried again
     recorded:PATH                             a recording alone; nothing is asked, no key needed
     scripted:PATH                             replies from a file (see ``agentlab.lm.scripted``)
 
@@ -66,6 +67,7 @@ class Name:
     """How it is asked, as far as the text says."""
     timeout: float | None = None
     """Seconds."""
+    retries: float | None = None
 
 
 def parse(text: str) -> Name:
@@ -92,13 +94,13 @@ def parse(text: str) -> Name:
         )
     if not slash:
         prefix, wire = "", name
-    settings, timeout = _settings(name, query) if asked else (None, None)
-    return Name(name, prefix, wire, _checked(url) if url else None, settings, timeout)
+    told = _settings(name, query) if asked else (None, None, None)
+    return Name(name, prefix, wire, _checked(url) if url else None, *told)
 
 
-def _settings(model: str, query: str) -> tuple[ModelSettings, float | None]:
+def _settings(model: str, query: str) -> tuple[ModelSettings, float | None, float | None]:
     """Read ``temperature=0&max_tokens=800``."""
-    known = (*SETTINGS, "timeout")
+    known = (*SETTINGS, "timeout", "retries")
     try:
         pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=True)
         given = {key: float(value) for key, value in pairs}
@@ -111,9 +113,9 @@ def _settings(model: str, query: str) -> tuple[ModelSettings, float | None]:
     for key in given:
         if key not in known:
             raise UnknownNameError("setting", key, known, where=model)
-    timeout = given.pop("timeout", None)
+    timeout, retries = given.pop("timeout", None), given.pop("retries", None)
     try:
-        return ModelSettings.model_validate({"model_id": model, **given}), timeout
+        return ModelSettings.model_validate({"model_id": model, **given}), timeout, retries
     except ValidationError as e:
         raise ConfigError(f"{model}: {explain(e, ModelSettings)}") from e
 
@@ -147,7 +149,7 @@ def connect(
         How to ask (max_tokens, temperature, top_p, streaming, tools); its address and key count
         only when ``text`` names the same model.
     timeout : float
-        Seconds to wait for the endpoint, each time that it is waited for.
+        Seconds to wait for the endpoint, each time that it is waited for; the name may say both.
     retries : int
         How often a transient failure is tried again.
     response_schema : bool, optional
@@ -185,8 +187,9 @@ def connect(
         return _asked_as(read_script(rest), settings)
     name = parse(text)
     timeout = timeout if name.timeout is None else name.timeout
-    if timeout <= 0 or retries < 0:
-        raise ConfigError(f"expected timeout > 0 and retries >= 0, got {timeout} and {retries}")
+    tries: float = retries if name.retries is None else name.retries
+    if timeout <= 0 or tries not in range(1000):
+        raise ConfigError(f"expected timeout > 0 and retries from 0, got {timeout:g} and {tries:g}")
     url, key = _address_and_key(name, settings)
     client, supports = _client(name, url, key, timeout)
     if response_schema is not None:
@@ -195,7 +198,7 @@ def connect(
     if settings is not None and settings.supports_function_call is not None:
         supports -= {"function_calling"}
         supports |= {"function_calling"} if settings.supports_function_call else set()
-    engine = Retrying(client, retries, sleep)
+    engine = Retrying(client, int(tries), sleep)
     own = client.address is not None or client.vendor in _LOCAL  # no table knows its model
     unknown = own and (settings is None or settings.supports_function_call is None)
     model = Model(

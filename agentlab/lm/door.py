@@ -238,7 +238,7 @@ class Door(Wrapper):
             key=current.key,
             request=current.document,
             response=None if response is None else response_document(response),
-            error=None if error is None else f"{type(error).__name__}: {error}",
+            error=None if error is None else f"{_named(error)}: {error}",
             seconds=seconds - current.apart,
             served=current.served,
             cost=current.cost,
@@ -248,6 +248,14 @@ class Door(Wrapper):
             counted=current.counted,
         )
         self.on_call(call)
+
+
+def _named(error: BaseException) -> str:
+    """Return the name of an error's class; of a user's own kind of ours, the name that is known."""
+    kinds = type(error).__mro__ if isinstance(error, LMError) else ()
+    return next(
+        (k.__name__ for k in kinds if k.__module__ == LMError.__module__), type(error).__name__
+    )
 
 
 def _parameters(supports: Sequence[str]) -> frozenset[str]:

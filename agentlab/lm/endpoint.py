@@ -32,6 +32,7 @@ from agentlab.errors import (
     LMTimeout,
     LMTooLong,
     LMUnavailable,
+    LMUnknownModel,
 )
 from agentlab.lm.engine import Engine, Wrapper, identify, notes
 from agentlab.lm.serde import Event, Request, Response, lm15, response_of
@@ -75,6 +76,11 @@ class Endpoint(Wrapper):
 
     def __repr__(self) -> str:
         return f"Endpoint({self.model!r}, {self.address or 'the vendor'!r})"
+
+    @property
+    def place(self) -> str:
+        """Who is asked, whatever model: the address, or else the vendor."""
+        return self.address or self.vendor or self.model
 
     def __reduce__(self) -> Any:
         raise ConfigError(
@@ -173,11 +179,13 @@ def _kind(error: Exception) -> tuple[type[LMError], str]:
         (types.RateLimitError, LMRateLimited, "had too many requests"),
         (types.ServerError, LMUnavailable, "failed"),
         (types.StreamAssemblyError, LMMalformed, "broke off its stream"),
-        (types.UnsupportedModelError, LMRejected, "does not know the model"),
+        (types.UnsupportedModelError, LMUnknownModel, "does not know the model"),
         ((types.InvalidRequestError, types.CapabilityError), LMRejected, "rejects the request"),
     ]
     for theirs, ours, meaning in table:
         if isinstance(error, theirs):
+            if ours is LMRejected and getattr(error, "status", None) == 404:
+                return LMUnknownModel, "does not know the model"
             return ours, meaning
     if isinstance(error, types.LM15Error):
         return LMRejected, "rejects the request"
@@ -191,6 +199,21 @@ def _says_something(response: Response) -> bool:
 
 
 _SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL", re.IGNORECASE)
+
+
+_ADDRESS_NAME = re.compile(r"_(BASE|HOST|URL|ENDPOINT|VERSION)\Z", re.IGNORECASE)
+
+
+def endpoint_variables(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Return the variables that may say where endpoints are, and with which key they are asked.
+
+    Examples
+    --------
+    >>> endpoint_variables({"OPENAI_API_KEY": "k", "OPENAI_API_BASE": "http://h/v1", "HOME": "/"})
+    {'OPENAI_API_KEY': 'k', 'OPENAI_API_BASE': 'http://h/v1'}
+    """
+    told = environment.items()
+    return {n: v for n, v in told if _SECRET_NAME.search(n) or _ADDRESS_NAME.search(n)}
 
 
 def blot(

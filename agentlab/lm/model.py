@@ -10,7 +10,8 @@ from agentlab.base.documents import Json
 from agentlab.errors import ConfigError
 from agentlab.lm.cursor import Cursor
 from agentlab.lm.door import Door, LMCall
-from agentlab.lm.engine import Engine
+from agentlab.lm.endpoint import Endpoint
+from agentlab.lm.engine import Engine, Wrapper
 from agentlab.lm.probe import Probe
 from agentlab.lm.recorded import Recorded
 from agentlab.lm.recording import Recording
@@ -52,6 +53,14 @@ class Model:
     def recorded(self, recording: Recording) -> Model:
         """Return this model with its calls recorded, or served, as the recording's mode says."""
         return replace(self, recording=recording)
+
+    @property
+    def endpoint(self) -> Endpoint | None:
+        """The real endpoint that is asked; None: a script, a recording, an engine of one's own."""
+        engine = self.engine
+        while isinstance(engine, Wrapper) and not isinstance(engine, Endpoint):
+            engine = engine.inner
+        return engine if isinstance(engine, Endpoint) else None
 
     def bind(self, cursor: Cursor | None = None) -> Engine:
         """Return the engine of one run.

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from agentlab import errors
 from agentlab.base.documents import Json
-from agentlab.errors import ConfigError, LMError, LMRejected, RecordingMiss
+from agentlab.errors import ConfigError, LMError, LMRejected, LMUnknownModel, RecordingMiss
 from agentlab.lm.cursor import Cursor
 from agentlab.lm.engine import Engine, Wrapper, identify, notes
 from agentlab.lm.misses import explain_miss
@@ -117,7 +117,7 @@ class Recorded(Wrapper):
         try:
             response = self.inner.complete(request)
         except LMRejected as e:
-            self._add(name, request, {"error": _error_document(e)})
+            self._add_error(name, request, e)
             raise
         return self._add(name, request, {"response": response_document(response)}, response)
 
@@ -129,10 +129,15 @@ class Recorded(Wrapper):
                 events.append(event)
                 yield event
         except LMRejected as e:
-            self._add(name, request, {"error": _error_document(e)})
+            self._add_error(name, request, e)
             raise
         document = response_document(response_of(request, events))
         self._add(name, request, {"response": document, "chunks": text_sizes(events)})
+
+    def _add_error(self, name: tuple[str, int], request: Request, error: LMRejected) -> None:
+        """Record how a request was rejected: a reply to it, unless no model read it."""
+        if not isinstance(error, LMUnknownModel):
+            self._add(name, request, {"error": _error_document(error)})
 
     def _add(
         self, name: tuple[str, int], request: Request, what: Line, response: Response = None

@@ -1,13 +1,15 @@
-"""What workers need beside cells: the import path, names, modules that only the parent has."""
+"""What workers need beside cells: import path, names, modules that only the parent has, keys."""
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 from agentlab.base.registry import KINDS, Sent, register, registry
+from agentlab.lm.endpoint import endpoint_variables
 
 Names = Mapping[str, Mapping[str, Sent]]
 """What was registered by name: kind to name to thing."""
@@ -81,3 +83,19 @@ def learn(names: Names) -> None:
     for kind, own in names.items():
         for name, thing in own.items():
             register(kind, name, thing)
+
+
+class Keys:
+    """The parent's keys and addresses of endpoints, for workers that began before it had them."""
+
+    def __init__(self) -> None:
+        self._variables = endpoint_variables()
+
+    def __repr__(self) -> str:
+        return "Keys()"
+
+    def take(self) -> None:
+        """Make them those of this process."""
+        for name in endpoint_variables().keys() - self._variables.keys():
+            del os.environ[name]
+        os.environ.update(self._variables)

@@ -25,13 +25,16 @@ from agentlab.runs.people import waits_for
 from agentlab.runs.run import Run
 from agentlab.state.records import DeliveredFault, Fault
 from agentlab.study.controls import ceiling, floor
+from agentlab.study.endpoints import Streaks, endpoint_calls
 from agentlab.study.grid import AXES, Arm, workflow_of
 from agentlab.study.plan_scores import parallel_efficiency, speed_up
 from agentlab.tools.tool import Effect
 from agentlab.trace.packing import pack_spans
+from agentlab.trace.span import Span
 from agentlab.trace.stored import CellResult
 
 ARM, FLOOR, CEILING = "arm", "floor", "ceiling"
+DONE, CRASHED, INFRASTRUCTURE = "done", "crashed", "infrastructure"
 LABS = 256
 """How many labs a runner keeps."""
 
@@ -51,7 +54,7 @@ class Cell:
     asked : bool
         False when the study added it as a control: a fault-free twin, a floor, a ceiling.
     attempt : int
-        1, or more when a crashed cell is run again.
+        1, or more when a cell that failed is run again.
     fault_free : bool
         No fault strikes, whatever the fault plan orders beside its rate.
     """
@@ -98,32 +101,43 @@ class Runner:
         Keep the spans.
     record : Recording, optional
         See ``make_lab``.
+    max_lm_errors : int
+        Calls in a row that an endpoint may fail in cells run one after the other; 0: any number.
     """
 
     def __init__(
-        self, faults: FaultPlan | None, with_traces: bool = True, record: Recording | None = None
-    ) -> None:
+        self, faults: FaultPlan | None, with_traces: bool = True, record: Recording | None = None,
+        max_lm_errors: int = 0,
+    ) -> None:  # fmt: skip
         self.faults, self.with_traces, self.record = faults, with_traces, record
+        self.max_lm_errors = max_lm_errors
         self._labs: dict[tuple[int, str], Lab] = {}
         self._running: set[Run] = set()
         self._lock = threading.RLock()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Runner, (self.faults, self.with_traces, self.record)
+        return Runner, (self.faults, self.with_traces, self.record, self.max_lm_errors)
 
     def run_all(self, cells: Iterable[tuple[str, Cell]]) -> list[CellResult]:
-        """Run cells, each with its key, one after the other."""
-        return [self.run(key, cell) for key, cell in cells]
+        """Run cells, each with its key, one after the other, up to where an endpoint fails."""
+        results, streaks = [], Streaks(self.max_lm_errors)
+        for key, cell in cells:
+            results.append(self.run(key, cell))
+            if streaks.broken(results[-1].calls):
+                break
+        return results
 
     def run(self, key: str, cell: Cell) -> CellResult:
         """Run a cell and return what it came to."""
         started = time.perf_counter()
         row = _identity(cell, self.faults)
-        spans = b""
-        status = "done"
+        spans, status, run = b"", DONE, None
+        asked: list[Span] = []
         try:
             if cell.role == ARM:
-                run = self._finished(cell)
+                run = self._started(cell)
+                run.recorder.sinks = (*run.recorder.sinks, asked.append)  # a crash drops spans
+                self._finish(run)
                 measured = _measured(run)
                 if not is_json(measured):  # it crashes this cell and not its whole batch
                     canonical(measured)
@@ -134,25 +148,32 @@ class Runner:
         except KeyboardInterrupt:
             raise
         except BaseException as e:  # SystemExit, for one: it ends this cell and nothing else
-            status = "crashed"
+            status = CRASHED
             row |= {
                 "success": False,
                 "error": raised(e),
                 "traceback": traceback.format_exc(limit=-8),
             }
+        calls = () if run is None else endpoint_calls(run.lab.model, asked)
+        causes = [call.cause for call in calls if call.cause is not None]
+        if causes:  # whatever the run came to, a crash too, tells nothing of its arm
+            status = INFRASTRUCTURE
+            row |= {"success": False, INFRASTRUCTURE: causes[0]}
         row["wall_seconds"] = time.perf_counter() - started
-        return CellResult(key, status, row, spans, cell.attempt)
+        return CellResult(key, status, row, spans, cell.attempt, calls)
 
     def pause(self) -> None:
         """Let the runs under way end after the node that they are in."""
         for run in list(self._running):
             run.pause()
 
-    def _finished(self, cell: Cell) -> Run:
+    def _started(self, cell: Cell) -> Run:
         assert cell.arm is not None
         lab = self._lab(cell)
         plan = cell.faults(self.faults)
-        run = Run.start(workflow_of(cell.arm), lab.bind(seed=cell.seed, faults=plan))
+        return Run.start(workflow_of(cell.arm), lab.bind(seed=cell.seed, faults=plan))
+
+    def _finish(self, run: Run) -> None:
         self._running.add(run)
         try:
             run.finish()
@@ -160,7 +181,6 @@ class Runner:
             self._running.discard(run)
         if not run.finished:
             raise StudyError(f"{waits_for(run.waiting)}; in a study, give the arm a review")
-        return run
 
     def _lab(self, cell: Cell) -> Lab:
         """Return a cell's lab; cells that differ in nothing but seed and rate share one."""

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from agentlab.base.documents import Json
+from agentlab.lm.infrastructure import CAUSES
 from agentlab.study.grid import AXES
 from agentlab.trace.span import COLUMNS
 from agentlab.trace.store import Store
@@ -22,9 +23,9 @@ RUNS = (
     "ceiling_found_by", "ceiling_seconds", "twin_success", "twin_sim_seconds", "recovered",
     "stopped_by", "error", "reasons", "answer", "replans", "plans", "plan_steps", "executions",
     "failed_executions", "retries", "tool_calls", "lm_calls", "lm_tokens", "lm_misses",
-    "parse_failures", "sim_seconds", "makespan", "critical_path", "parallel_efficiency", "speed_up",
-    "wall_seconds", "visits", "faults_delivered", "faults_new", "faults_silent",
-    "first_fault", "changed_state", "asked",
+    "infrastructure", "parse_failures", "sim_seconds", "makespan", "critical_path",
+    "parallel_efficiency", "speed_up", "wall_seconds", "visits", "faults_delivered", "faults_new",
+    "faults_silent", "first_fault", "changed_state", "asked",
 )  # fmt: skip
 """Columns of the ``runs`` frame.
 
@@ -33,6 +34,9 @@ fault was delivered and the twin succeeds, else missing; ``faults_new`` counts a
 once, however many calls it met; ``first_fault`` is the class of the first that was delivered,
 kind × persistence × visibility, missing where none was; ``sim_seconds`` are simulated seconds;
 ``lm_misses`` are LM calls that a recording had no reply to: nobody knows what the model would say.
+``infrastructure`` is why the first LM call failed of those that failed through no fault of the
+agent: "denied", "unknown model", "rate limited", "timed out" or "unavailable"; missing where none
+did. Such a run has the status "infrastructure" and measures nothing: no success and no failure.
 Of ``makespan``, ``critical_path``, ``parallel_efficiency`` and ``speed_up`` see
 ``agentlab.study.cells.timing``.
 """
@@ -50,7 +54,8 @@ def runs_frame(cells: Iterable[CellResult], asked_only: bool = True) -> pd.DataF
     Returns
     -------
     DataFrame
-        With the columns of ``RUNS``. A crashed cell counts as a failure; ``status`` says so.
+        With the columns of ``RUNS``. A crashed cell counts as a failure; ``status`` says so. One
+        whose endpoint failed has no success either, and is left out by ``infrastructure``.
     """
     import pandas as pd
 
@@ -65,7 +70,7 @@ def runs_frame(cells: Iterable[CellResult], asked_only: bool = True) -> pd.DataF
     twins = {
         (r["arm"], r["scenario"], r["seed"]): r
         for r in rows["arm"]
-        if r.get("fault_free", r["fault_rate"] == 0) and r["status"] != "crashed"
+        if r.get("fault_free", r["fault_rate"] == 0) and r["status"] == "done"
     }
     for r in rows["arm"]:
         top = ceilings.get((r["scenario"], r["seed"], r["fault_rate"]), {})
@@ -75,6 +80,7 @@ def runs_frame(cells: Iterable[CellResult], asked_only: bool = True) -> pd.DataF
         r["ceiling_found_by"] = top.get("found_by")
         r["twin_success"], r["twin_sim_seconds"] = twin.get("success"), twin.get("sim_seconds")
         met = bool(r.get("faults_delivered")) and bool(r["twin_success"])
+        met = met and r["status"] != "infrastructure"
         r["recovered"] = r["success"] if met else None
         r["answer"] = json.dumps(r.get("answer"), ensure_ascii=False)
         r |= {k: _encodable(v) for k, v in r.items() if isinstance(v, str) and not v.isascii()}
@@ -85,6 +91,23 @@ def runs_frame(cells: Iterable[CellResult], asked_only: bool = True) -> pd.DataF
     order = ["arm", "scenario", "fault_rate", "seed"]
     frame = frame[frame["asked"].astype(bool)] if asked_only else frame
     return frame.sort_values(order, kind="stable").reset_index(drop=True)
+
+
+def infrastructure_by_cause(runs: pd.DataFrame) -> dict[str, int]:
+    """Return how many runs measure nothing since an LM call failed for infrastructure, by cause.
+
+    Parameters
+    ----------
+    runs : DataFrame
+        A ``runs`` frame.
+
+    Returns
+    -------
+    dict
+        Cause (see ``RUNS``) to number of runs; {}: every run is a measurement.
+    """
+    found = runs["infrastructure"].value_counts()
+    return {cause: int(found[cause]) for cause in CAUSES if cause in found}
 
 
 def spans_frame(store: Store, kinds: Iterable[str] = ()) -> pd.DataFrame:

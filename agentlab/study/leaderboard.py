@@ -139,7 +139,7 @@ def _measured(runs: pd.DataFrame) -> pd.DataFrame:
     bounds = metrics.normalised_success(runs).set_index("arm").loc[arms]
     for name in ("floor", "ceiling", "normalised"):
         table[name] = bounds[name].to_numpy()
-    table["unknown"] = bounds["n_unknown"].to_numpy() / table["n_runs"]
+    table["unknown"] = bounds["n_unknown"].to_numpy() / table["n_runs"].where(table["n_runs"] > 0)
     for name, column in (("fault_free", "twin_success"), *((n, n) for n in SHOWN)):
         table[name] = estimates(runs, column).set_index("arm").loc[arms, "value"].to_numpy()
     common = metrics.recovery_on_common(runs).set_index("arm")

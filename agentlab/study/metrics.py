@@ -149,7 +149,7 @@ def normalised_success(runs: pd.DataFrame, by: Sequence[str] = ("arm",)) -> pd.D
     """
     values = np.stack([_column(runs, name) for name in ("success", "floor", "ceiling")])
     incomplete = np.isnan(values).any(axis=0)  # (n_runs,)
-    unknown = incomplete & ~np.isnan(values[0])
+    unknown = incomplete & ~np.isnan(values[0]) & ~_spoilt(runs)
     values[:, incomplete] = np.nan
     success, floor, ceiling = (
         _table(runs, "mean", value, by, 0.95, proportion=True) for value in values
@@ -176,8 +176,11 @@ def delivered_per_call(runs: pd.DataFrame, by: Sequence[str] = ("arm",)) -> pd.D
     may be above the rate or below it.
     """
     cells, codes = _cells(runs, by)
+    counts = ~_spoilt(runs)
     delivered, calls = (
-        np.bincount(codes, weights=np.nan_to_num(_column(runs, name)), minlength=len(cells))
+        np.bincount(
+            codes, weights=np.nan_to_num(_column(runs, name)) * counts, minlength=len(cells)
+        )
         for name in ("faults_delivered", "tool_calls")
     )
     per_call = np.divide(delivered, calls, out=np.full(len(cells), np.nan), where=calls > 0)
@@ -197,6 +200,7 @@ def few_faults(
     DataFrame
         by..., faults_new, n_runs: a row for each such cell, none if all is well.
     """
+    runs = runs[~_spoilt(runs)]
     if "fault_rate" in runs:
         runs = runs[_column(runs, "fault_rate") != 0]
     new = _column(runs, "faults_delivered")
@@ -214,6 +218,13 @@ def _column(runs: pd.DataFrame, name: str) -> Floats:
     """Return a column as floats, missing as nan, a fresh array (n_runs,)."""
     _require(runs, [name])
     return np.array(runs[name].to_numpy(dtype=np.float64, na_value=np.nan), dtype=np.float64)
+
+
+def _spoilt(runs: pd.DataFrame) -> npt.NDArray[np.bool_]:
+    """Mark the runs that measured nothing, as a model or server failed them."""
+    if "infrastructure" not in runs:
+        return np.zeros(len(runs), dtype=bool)
+    return np.asarray(runs["infrastructure"].notna().to_numpy(dtype=bool))
 
 
 def _require(runs: pd.DataFrame, names: Iterable[str]) -> None:
@@ -268,8 +279,7 @@ def _table(
     """Average ``value`` (n_runs,; nan is left out) within tasks, then over the tasks of a cell."""
     import pandas as pd
 
-    if "infrastructure" in runs:
-        value = np.where(runs["infrastructure"].isna(), value, np.nan)
+    value = np.where(_spoilt(runs), np.nan, value)
     known = ~np.isnan(value)
     if proportion and (odd := value[(value < 0) | (value > 1)]).size:
         raise ValueError(f"expected values in [0, 1] for {name}, got {odd[0]!r}")

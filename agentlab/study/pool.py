@@ -29,7 +29,7 @@ from typing import Any
 from agentlab.errors import ConfigError, StudyError
 from agentlab.lm.recording import Line
 from agentlab.lm.serde import load_dspy
-from agentlab.study.carry import ImportPath, Names, learn, only_here_by_value, registered
+from agentlab.study.carry import ImportPath, Keys, Names, learn, only_here_by_value, registered
 from agentlab.study.cells import Runner
 from agentlab.study.threads import POLL, Batches, Keyed, default_threads, threaded, waits
 from agentlab.trace.stored import CellResult
@@ -98,7 +98,7 @@ def _batched(todo: list[Keyed], runner: Runner, processes: int, backend: str) ->
         return
     from joblib import Parallel, delayed
 
-    parent = os.getpid() if backend == "loky" else None
+    here = (os.getpid(), Keys()) if backend == "loky" else None
     try:
         pool = Parallel(
             n_jobs=processes, backend=backend, return_as="generator_unordered",
@@ -109,7 +109,7 @@ def _batched(todo: list[Keyed], runner: Runner, processes: int, backend: str) ->
     with only_here_by_value():
         names = registered()
         tasks = (
-            delayed(_worker)(ImportPath(sys.path), batch, runner, names, parent)
+            delayed(_worker)(ImportPath(sys.path), batch, runner, names, here)
             for batch in pace.batches(todo)
         )
         outputs = pool(tasks)
@@ -125,10 +125,16 @@ def _batched(todo: list[Keyed], runner: Runner, processes: int, backend: str) ->
 
 
 def _worker(
-    path: ImportPath, batch: Sequence[Keyed], runner: Runner, names: Names, parent: int | None
-) -> tuple[list[CellResult], list[Line]]:
-    """Run a batch in another process, which knows what was registered by name in this one."""
-    if parent is not None:
+    path: ImportPath, batch: Sequence[Keyed], runner: Runner, names: Names,
+    here: tuple[int, Keys] | None,
+) -> tuple[list[CellResult], list[Line]]:  # fmt: skip
+    """Run a batch in another process, which knows what was registered by name in this one.
+
+    On this machine it ends with its parent, and has the same keys: it may be older than they are.
+    """
+    if here is not None:
+        parent, keys = here
+        keys.take()
         _end_with(parent)
     learn(names)
     return runner.run_all(batch), _taken(runner)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MOST_CLUSTERS = 1_000_000
-SYNTHETIC = 25
+SYNTHETIC = 9
 """Studies that are drawn to find the visible difference of a planned one."""
 
 
@@ -187,7 +187,8 @@ def power_table(runs: pd.DataFrame, design: Design) -> pd.DataFrame:
     visible = _visible(parts, design)
     rows = [
         {
-            "a": a, "b": b, **part._asdict(), "half_width": half_width(part, design) if _varied(part) else math.nan,
+            "a": a, "b": b, **part._asdict(),
+            "half_width": half_width(part, design) if _varied(part) else math.nan,
             "smallest_difference": math.nan if b is None else visible,
         }
         for a, b, part in parts

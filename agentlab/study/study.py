@@ -22,7 +22,8 @@ from agentlab.environments.named import get_environment
 from agentlab.environments.scenario import Scenario
 from agentlab.environments.suites import Suite, load_suite
 from agentlab.errors import StudyError
-from agentlab.study.cells import ARM, CEILING, FLOOR, Cell, Runner
+from agentlab.study.cells import ARM, CEILING, CRASHED, FLOOR, INFRASTRUCTURE, Cell, Runner
+from agentlab.study.endpoints import MAX_LM_ERRORS, Streaks, check_access, stopped
 from agentlab.study.grid import Arm, arm_from_json, check_arms
 from agentlab.study.pool import computed
 from agentlab.study.progress import showing
@@ -143,7 +144,9 @@ class Study(Results):
         backend: str = "loky",
         progress: bool | Callable[[int, int, float], None] | None = None,
         allow_mixed: bool = False,
+        retry_failed: bool = False,
         retry_crashed: bool = False,
+        max_lm_errors: int | None = MAX_LM_ERRORS,
     ) -> pd.DataFrame:
         """Run what is not yet run, and return the ``runs`` frame.
 
@@ -163,8 +166,13 @@ class Study(Results):
             callable is told (finished, all, success rate so far).
         allow_mixed : bool
             Add to results that another version of the code made.
+        retry_failed : bool
+            Run again the cells that crashed or whose language model's endpoint failed.
         retry_crashed : bool
-            Run crashed cells again.
+            The same, by its old name.
+        max_lm_errors : int, optional
+            Stop when so many LM calls of one endpoint, each after its retries, failed for
+            infrastructure without a reply between, in all workers together; 0 or None: never.
 
         Returns
         -------
@@ -174,31 +182,32 @@ class Study(Results):
         Raises
         ------
         StoreError, StudyError
-            The results folder cannot be used; what was finished is kept.
+            The results folder cannot be used, an endpoint denies access or does not know its model
+            (asked before the first cell), or one failed too often; what was finished is kept.
         KeyboardInterrupt
             Ctrl-C; what was finished is kept.
         """
         self._forget()
+        streaks = Streaks(max_lm_errors)
         with Store(self.out) as store:
             self._register(store, allow_mixed)
             tape = self._recording()
             done = store.cells()
-            todo = self._todo(done, retry_crashed)
+            todo = self._todo(done, retry_failed or retry_crashed)
             if arms := {c.arm.label: c.arm for _, c in todo if c.arm is not None}:
                 check_arms(arms.values())  # those of a folder have only been read so far
+                check_access(arms.values(), tape)
             with showing(progress, len(todo)) as tell:
-                finished = successes = asked = 0
+                tally = _Tally()
                 workers = processes or os.cpu_count() or 1
-                runner = Runner(self.faults, self.traces, tape)
+                runner = Runner(self.faults, self.traces, tape, streaks.limit)
                 with closing(computed(todo, runner, workers, threads, backend)) as batches:
                     for batch in batches:
                         store.add_cells(batch)
-                        finished += len(batch)
-                        for r in batch:
-                            if r.row["role"] == ARM:
-                                asked += 1
-                                successes += bool(r.row["success"])
-                        tell(finished, len(todo), successes / asked if asked else float("nan"))
+                        tally.add(batch)
+                        tell(tally.finished, len(todo), tally.rate, tally.failed)
+                        if row := streaks.broken(call for r in batch for call in r.calls):
+                            raise stopped(row, self.out)
         if tape is not None:
             tape.close()
         return self.runs
@@ -209,7 +218,7 @@ class Study(Results):
             before = done.get(key)
             if before is None:
                 todo.append((key, cell))
-            elif retry and before.status == "crashed":
+            elif retry and before.status in (CRASHED, INFRASTRUCTURE):
                 todo.append((key, replace(cell, attempt=before.attempt + 1)))
         return todo
 
@@ -278,6 +287,27 @@ class Study(Results):
             None if faults is None else FaultPlan.model_validate(faults), out, known["controls"],
         )  # fmt: skip
         return study
+
+
+class _Tally:
+    """Counts cells: finished, and of the runs among them successes and those that tell nothing."""
+
+    def __init__(self) -> None:
+        self.finished = self.failed = self._runs = self._successes = 0
+
+    @property
+    def rate(self) -> float:
+        """Success rate of the runs that are a measurement; NaN: there is none."""
+        return self._successes / self._runs if self._runs else float("nan")
+
+    def add(self, batch: Iterable[CellResult]) -> None:
+        for r in batch:
+            self.finished += 1
+            if r.status == INFRASTRUCTURE:
+                self.failed += 1
+            elif r.row["role"] == ARM:
+                self._runs += 1
+                self._successes += bool(r.row["success"])
 
 
 def _check_reviews(arms: Sequence[Arm], suite: Suite) -> None:

@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from agentlab.base.documents import Json
 from agentlab.state.state import State
 from agentlab.trace.journal import MemoryJournal
 from agentlab.trace.span import Span
+
+
+class EndpointCall(NamedTuple):
+    """How a call of a language model ended for the endpoint that was asked."""
+
+    endpoint: str
+    """Its address, or the vendor."""
+    cause: str | None
+    """Why it failed for infrastructure; None: a reply came."""
+    error: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,11 +28,13 @@ class CellResult:
     cell: str
     """Key of the cell."""
     status: str
-    """"done" or "crashed"."""
+    """"done", "crashed" or "infrastructure" (a model's endpoint failed: it measures nothing)."""
     row: dict[str, Json]
     spans: bytes = b""
     """Packed span rows (see ``pack``)."""
     attempt: int = 1
+    calls: tuple[EndpointCall, ...] = ()
+    """What became of its LM calls; for who runs the study, and not stored."""
 
 
 @dataclass

@@ -33,7 +33,7 @@ def cautions(study: Study) -> list[str]:
         found.append(_spoilt(runs["infrastructure"]))
     crashed = int((runs["status"] == "crashed").sum())
     if crashed:
-        found.append(f"{counted(crashed, 'run')} crashed and count as failures (--retry-crashed).")
+        found.append(f"{counted(crashed, 'run')} crashed and count as failures (--retry-failed).")
     missed = int((runs["lm_misses"] > 0).sum())
     if missed:
         found.append(
@@ -61,7 +61,7 @@ def cautions(study: Study) -> list[str]:
         found.append("A floor crashed: what doing nothing reaches there is unknown.")
     if broken := int((runs["ceiling_found_by"] == "crashed").sum()):
         found.append(
-            f"The ceilings of {counted(broken, 'run')} crashed and are unknown (--retry-crashed)."
+            f"The ceilings of {counted(broken, 'run')} crashed and are unknown (--retry-failed)."
         )
     if (runs["ceiling_found_by"] == "reference").any():
         found.append(

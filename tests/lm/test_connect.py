@@ -25,6 +25,7 @@ from agentlab.errors import (
     LMTimeout,
     LMTooLong,
     LMUnavailable,
+    LMUnknownModel,
     UnknownNameError,
 )
 from agentlab.lm.connect import connect, parse
@@ -361,7 +362,9 @@ def test_a_stream_that_does_not_begin_is_asked_again(endpoint):
     ("behaviour", "kind", "words"),
     [
         (fails(400, "too long", code="context_length_exceeded"), LMTooLong, "too long"),
-        (fails(404, "no model 'x'", code="model_not_found"), LMRejected, "no model 'x'"),
+        (fails(404, "no model 'x'", code="model_not_found"), LMUnknownModel, "no model 'x'"),
+        (fails(400, "no model 'x'", code="model_not_found"), LMUnknownModel, "no model 'x'"),
+        (fails(404, "no model 'x'"), LMUnknownModel, "does not know the model: HTTP 404"),
         (fails(400, "bad schema"), LMRejected, "bad schema"),
         (fails(402, "pay"), LMDenied, "pay"),
         (fails(403, "not you"), LMDenied, f"set {ENDPOINT_KEY}"),
@@ -488,7 +491,8 @@ def test_a_missing_key_is_named():
     ["", "openai/", "/x", "@http://127.0.0.1/v1", "openai/x@http://user:pw@host/v1",
      "openai/x@http://host/v1?api-key=1", "openai/x@http:///v1", "no-such-model", "recorded",
      "openai/x?", "openai/x?heat=1", "openai/x?temperature=warm", "openai/x?temperature=-1",
-     "openai/x?max_tokens=1.5", "openai/x?timeout=0", "openai/x?temperature"],
+     "openai/x?max_tokens=1.5", "openai/x?timeout=0", "openai/x?temperature", "openai/x?retries=-1",
+     "openai/x?retries=1.5", "openai/x?retries=inf", "openai/x?retries=nan"],
 )  # fmt: skip
 def test_names_that_name_nothing(text):
     with pytest.raises((ConfigError, UnknownNameError)) as caught:
@@ -545,6 +549,15 @@ def test_a_name_may_say_how_long_to_wait(endpoint):
     server = endpoint(hangs)
     with pytest.raises(LMTimeout, match=r"0\.3"), lm_errors():
         connect(f"openai/local?timeout=0.3@{server.url}", retries=0).lm()("hi")
+
+
+@pytest.mark.parametrize("retries", [0, 3])
+def test_a_name_may_say_how_often_it_is_tried_again(endpoint, retries):
+    server, waits = endpoint(*[fails(503)] * 9), []
+    model = connect(f"openai/local?retries={retries}@{server.url}", retries=7, sleep=waits.append)
+    with pytest.raises(LMUnavailable), lm_errors():
+        model.lm()("hi")
+    assert len(server.asked) == 1 + retries == 1 + len(waits)
 
 
 # ---- the canary ----------------------------------------------------------------------------
@@ -706,10 +719,11 @@ def test_an_endpoint_that_does_not_is_told_of_tools_by_text(endpoint, answer):
     assert model.probe.found is False
 
 
-def test_a_probe_without_a_reply_finds_nothing(endpoint):
-    server = endpoint(fails(401), calls(READY), calls(LOOKS))
+@pytest.mark.parametrize(("status", "kind"), [(401, LMDenied), (404, LMUnknownModel)])
+def test_a_probe_without_a_reply_finds_nothing(endpoint, status, kind):
+    server = endpoint(fails(status), calls(READY), calls(LOOKS))
     model = Asked(server).model
-    with pytest.raises(LMDenied):
+    with pytest.raises(kind):
         with_tools(model)
     assert model.probe.found is None
     assert with_tools(model)[0].finish_reason == "tool_call"

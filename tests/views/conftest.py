@@ -204,6 +204,7 @@ class Front:
 @pytest.fixture(autouse=True)
 def fake_comm(monkeypatch):
     monkeypatch.setattr(comm, "create_comm", FakeComm)
+    monkeypatch.setattr(inspector, "CHUNK", 60.0)  # a slow machine must not part one run in two
     inspector._live.clear()
 
 

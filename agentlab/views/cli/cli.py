@@ -7,11 +7,9 @@ was finished. Heavy modules are imported inside the commands, so that help is in
 from __future__ import annotations
 
 import os
-import shlex
 import signal
 import sys
 import threading
-import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,44 +21,38 @@ from typer.core import TyperGroup
 from agentlab.errors import AgentLabError, StudyError
 from agentlab.version import __version__
 from agentlab.views.cli import options
+from agentlab.views.cli.results import check_measured, say, show_results
 from agentlab.views.cli.run_command import resume, run
 from agentlab.views.text import counted, visible
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from agentlab.study.definition import Definition
     from agentlab.study.study import Study
 
 USAGE_ERROR: Any = typer.BadParameter.__bases__[0]
 """The root of what is wrong with the words of a command."""
 
-LEGEND = (
-    "Success with its 95 % interval{above}; floor: doing nothing; ceil.: all that was possible; "
-    "recov.: successes among runs that met a fault and would have succeeded without; tied: not "
-    "shown to be worse than the best. {limits}"
-)
-
-PLOT = "success_by_fault_rate.png"
-
 
 class Commands(TyperGroup):
     """The commands, with one place where every failure becomes a message and an exit code."""
 
     def main(self, *args: Any, **more: Any) -> Any:
-        """Run a command and exit with 0, 1 (a check failed), 2 (a mistake) or 130 (Ctrl-C)."""
+        """Run a command and exit with 0, 1 (a check failed), 2 (a mistake) or 130 (Ctrl-C).
+
+        1 is also for a study with runs that measured nothing, 2 for what is not to be had.
+        """
         try:
             code = super().main(*args, **more | {"standalone_mode": False})
         except USAGE_ERROR as e:
             context = getattr(e, "ctx", None)
             where = context.command_path if context is not None else "agentlab"
-            _say(f"error: {e.format_message()} (see {where} --help)")
+            say(f"error: {e.format_message()} (see {where} --help)")
             code = 2
         except AgentLabError as e:
-            _say(f"error: {e}")
+            say(f"error: {e}")
             code = 2
         except OSError as e:
-            _say(f"error: {e.filename or 'input or output'}: {e.strerror or e}")
+            say(f"error: {e.filename or 'input or output'}: {e.strerror or e}")
             code = 2
         sys.exit(code if isinstance(code, int) else 0)
 
@@ -69,7 +61,7 @@ class Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
-            _say("interrupted")
+            say("interrupted")
             raise typer.Exit(130) from None
 
 
@@ -86,10 +78,6 @@ def main() -> None:
             stream.reconfigure(errors="replace")  # a terminal that has no "×" still gets its table
     sys.path.append(os.getcwd())  # where mymodule:Greedy is looked for last, as modules here are
     app()
-
-
-def _say(text: str) -> None:
-    sys.stderr.write(visible(text) + "\n")
 
 
 @app.callback(invoke_without_command=True)
@@ -128,7 +116,8 @@ def evaluate(
     out: options.Out = None,
     limit: options.Limit = None,
     allow_mixed: options.AllowMixed = False,
-    retry_crashed: options.RetryCrashed = False,
+    retry_failed: options.RetryFailed = False,
+    max_lm_errors: options.MaxLmErrors = 10,
     no_controls: options.NoControls = False,
     report: options.Report = False,
 ) -> None:
@@ -136,6 +125,9 @@ def evaluate(
 
     The same command goes on where it was stopped. Example: agentlab eval travel --strategy never
     --strategy 'retry(2)' --fault-rate 0,0.1 --seeds 10
+
+    Exit code 1: runs are missing from the results, since their language model's endpoint failed;
+    2: a mistake, a key or model that was refused, or an endpoint that failed too often.
     """
     from agentlab.study.definition import parse_names, parse_rates, parse_workers
 
@@ -159,16 +151,17 @@ def evaluate(
         with _interrupts_here(processes):
             study.run(
                 processes=processes, threads=threads, allow_mixed=allow_mixed,
-                retry_crashed=retry_crashed,
+                retry_failed=retry_failed, max_lm_errors=max_lm_errors,
             )  # fmt: skip
     except KeyboardInterrupt:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not cut the message off
         kept = _kept(study)
         are = "is" if kept == 1 else "are"
         finished = counted(kept, "finished run")
-        _say(f"interrupted; {finished} {are} kept in {study.out}; the same command goes on")
+        say(f"interrupted; {finished} {are} kept in {study.out}; the same command goes on")
         raise typer.Exit(130) from None
-    _show_results(study, report)
+    show_results(study, report)
+    check_measured(study)
 
 
 def _several(**given: Sequence[str] | None) -> dict[str, tuple[str, ...]]:
@@ -215,51 +208,6 @@ def _interrupts_here(processes: int | None) -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _show_results(study: Study, with_report: bool) -> None:
-    from agentlab.study.pairing import ranked_runs
-    from agentlab.views.cli.terminal import console, emit, leaderboard_table, paragraph, rates_table
-    from agentlab.views.page.report import cautions, write_report
-
-    runs, board = study.runs, study.leaderboard()
-    to = console()
-    emit(to, leaderboard_table(board, to.width), "", paragraph(_legend(runs), "dim"), "")
-    emit(to, rates_table(ranked_runs(runs), list(board["arm"])), "")
-    for caution in cautions(study):
-        emit(to, paragraph(f"note: {caution}", "yellow"), "")
-    _save_plot(runs, study.out / PLOT)
-    folder = shlex.quote(str(study.out))
-    where = write_report(study) if with_report else f"agentlab report {folder}"
-    typer.echo(visible(f"results  {study.out} (study.db, {PLOT})"))
-    typer.echo(visible(f"report   {where}"))
-    typer.echo(visible(f"runs     agentlab show {folder} --failed"))
-    typer.echo(visible(f"one run  agentlab show {folder} {runs['cell'].iloc[0][:8]}"))
-
-
-def _legend(runs: pd.DataFrame) -> str:
-    from agentlab.study.compare import limits, pairwise
-
-    rates = set(runs["fault_rate"])
-    above = " at fault rates above 0" if 0 in rates and len(rates) > 1 else ""
-    several = runs["arm"].nunique() > 1
-    told = limits(pairwise(runs, "success", "arm")) if several else ""
-    return LEGEND.format(above=above, limits=told).strip()
-
-
-def _save_plot(runs: pd.DataFrame, path: Path) -> None:
-    import logging
-
-    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # "building the font cache" and such
-    from matplotlib.figure import Figure
-
-    from agentlab.views.plots import fault_panels, panel_size
-
-    figure = Figure(figsize=panel_size(runs["planner"].nunique()), layout="constrained")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a name may hold a character that the font lacks
-        fault_panels(runs, figure=figure)
-        figure.savefig(path, dpi=150)
-
-
 # ---- looking into results ------------------------------------------------------------------
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="A results folder.")]
@@ -278,7 +226,9 @@ def report(folder: Folder, baseline: options.Baseline = None) -> None:
 def show(
     folder: Folder,
     run: Annotated[str | None, typer.Argument(help="Key of a run, or its beginning.")] = None,
-    failed: Annotated[bool, typer.Option("--failed", help="Only runs that failed.")] = False,
+    failed: Annotated[
+        bool, typer.Option("--failed", help="Only runs that did not succeed.")
+    ] = False,
     arm: Annotated[str, typer.Option(help="Only arms that contain this text.")] = "",
     scenario: Annotated[str, typer.Option(help="Only scenarios that contain this text.")] = "",
     limit: Annotated[int, typer.Option(min=1, help="At most so many runs.")] = 40,

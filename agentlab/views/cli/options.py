@@ -44,7 +44,18 @@ Threads = Annotated[
 Out = Annotated[str | None, typer.Option(help="Results folder [results/SUITE].")]
 Limit = Annotated[int | None, typer.Option(min=1, help="Only N scenarios, spread over the suite.")]
 AllowMixed = Annotated[bool, typer.Option("--allow-mixed", help="Add to results of other code.")]
-RetryCrashed = Annotated[bool, typer.Option("--retry-crashed", help="Run crashed cells again.")]
+RetryFailed = Annotated[
+    bool,
+    typer.Option(
+        "--retry-failed",
+        "--retry-crashed",
+        help="Run again what crashed or whose language model's endpoint failed.",
+    ),
+]
+MaxLmErrors = Annotated[
+    int,
+    typer.Option(min=0, help="Stop when an endpoint fails so many LM calls in a row; 0: never."),
+]
 NoControls = Annotated[
     bool, typer.Option("--no-controls", help="No floor, ceiling and fault-free twins.")
 ]

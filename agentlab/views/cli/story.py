@@ -167,16 +167,21 @@ def _ending(row: dict[str, Any], spans: Sequence[Span], length: int) -> Iterable
         yield _indented(visible(output["final_response"]), 2)
     if output.get("answer") is not None:
         yield Text(f"answer  {line(json_text(output['answer']), length)}")
-    if row["status"] == "crashed":
-        yield Text("crashed (counted as a failure)", style="bold red")
+    lost = row["status"] == "infrastructure"
+    if lost:
+        why = line(row["infrastructure"])
+        yield Text(f"no measurement: the language model's endpoint failed ({why})", "bold red")
+    if row["status"] == "crashed" or row.get("traceback"):
+        yield Text("crashed" if lost else "crashed (counted as a failure)", style="bold red")
         yield _indented(visible(row.get("traceback") or row["error"]), 2)
         return
     reached = bool(row["success"])
     missed = f" ({line(row['reasons'])})" if row["reasons"] else ""
-    yield Text(
-        f"goal {'reached' if reached else f'missed{missed}'}",
-        style="bold green" if reached else "bold red",
-    )
+    if not lost:
+        yield Text(
+            f"goal {'reached' if reached else f'missed{missed}'}",
+            style="bold green" if reached else "bold red",
+        )
     stopped = row["stopped_by"] if isinstance(row["stopped_by"], str) else "the end of the plan"
     yield Text(
         f"stopped by {line(stopped)}; {row['replans']:.0f} replans, {row['tool_calls']:.0f} calls, "

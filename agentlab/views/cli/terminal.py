@@ -155,10 +155,12 @@ def runs_table(runs: pd.DataFrame) -> Table:
     made = table("run", "", "arm", "scenario", ">rate", ">seed", "stopped by")
     for row in runs.to_dict("records"):
         stopped = row["stopped_by"] if isinstance(row["stopped_by"], str) else ""
-        mark = "✓" if row["success"] else "✗"
+        spoilt = isinstance(row["infrastructure"], str)
+        mark = "·" if spoilt else "✓" if row["success"] else "✗"
         made.add_row(
             row["cell"][:8], mark, line(row["arm"]), line(row["scenario"]),
             f"{row['fault_rate']:g}", str(row["seed"]),
-            "crashed" if row["status"] == "crashed" else line(stopped),
+            row["infrastructure"] if spoilt else "crashed" if row["status"] == "crashed"
+            else line(stopped),
         )  # fmt: skip
     return made

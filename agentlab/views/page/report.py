@@ -244,6 +244,8 @@ def _apart(runs: pd.DataFrame, factor: str, baseline: str | None, name: str) -> 
         return None
     found = pairwise(runs, "success", factor, baseline, apart=name)
     found = found[found["n_tasks"] > 0]
+    if not len(found):
+        return None
     strata = list(dict.fromkeys(found[name]))
     cells = {(r["a"], r["b"], r[name]): r for r in found.to_dict("records")}
     pairs_of = list(dict.fromkeys((a, b) for a, b, _ in cells))
@@ -277,6 +279,9 @@ def _stopped(runs: pd.DataFrame, arms: Sequence[str]) -> Html:
     ended = runs["success"].map({True: "end: goal reached", False: "end: goal missed"})
     why = runs["stopped_by"].where(runs["stopped_by"].notna(), ended)
     why = why.where(runs["status"] != "crashed", "crashed")
+    why = why.where(
+        runs["infrastructure"].isna(), "no answer: " + runs["infrastructure"].astype(str)
+    )
     counts: dict[Any, int] = dict(Counter(zip(runs["arm"], why, strict=True)))
     reasons = sorted(set(why))
     rows = [[arm, *(str(counts.get((arm, r), "")) for r in reasons)] for arm in arms]

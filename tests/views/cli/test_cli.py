@@ -22,7 +22,8 @@ from agentlab.study import cells
 from agentlab.study.definition import spread
 from agentlab.trace.store import Store
 from agentlab.views.cli import terminal
-from agentlab.views.cli.cli import PLOT, app
+from agentlab.views.cli.cli import app
+from agentlab.views.cli.results import PLOT
 
 COMMAND = [sys.executable, "-c", "from agentlab.views.cli.cli import main; main()"]
 SMALL = ["--planner", "search", "--seeds", "1", "--processes", "1", "--limit", "3"]
@@ -132,7 +133,8 @@ def test_options_reach_the_study(tmp_path, monkeypatch):
     assert found.exit_code == 130
     assert told["processes"] == 1
     assert told["allow_mixed"]
-    assert told["retry_crashed"]
+    assert told["retry_failed"]
+    assert told["max_lm_errors"] == 10
     study = told["study"]
     assert [a.label for a in study.arms] == [
         "search × retry(1) × workers=2", "search × retry(2) × workers=2"
@@ -168,10 +170,10 @@ def test_crashed_runs_are_noted_and_run_again_when_asked(tmp_path, monkeypatch):
         raise RuntimeError("[red]on fire\x1b[2J")
 
     with monkeypatch.context() as patched:
-        patched.setattr(cells.Runner, "_finished", crash)
+        patched.setattr(cells.Runner, "_started", crash)
         found = run(*words)
     assert found.exit_code == 0
-    assert "note: 9 runs crashed and count as failures (--retry-crashed)." in found.stdout
+    assert "note: 9 runs crashed and count as failures (--retry-failed)." in found.stdout
     listing = run("show", str(tmp_path), "--failed").stdout
     key = listing.splitlines()[1].split()[0]
     shown = run("show", str(tmp_path), key).stdout

@@ -151,12 +151,12 @@ class Named(Search):
 
 
 def test_text_of_others_is_never_markup(tmp_path, monkeypatch):
-    def crash(runner, cell, run=cells.Runner._finished):
+    def crash(runner, cell, run=cells.Runner._started):
         if cell.seed == 1 and cell.fault_rate:
             raise RuntimeError(f"</pre></td>{HOSTILE}")
         return run(runner, cell)
 
-    monkeypatch.setattr(cells.Runner, "_finished", crash)
+    monkeypatch.setattr(cells.Runner, "_started", crash)
     suite = Suite(HOSTILE, [hostile_scenario(i) for i in range(3)])
     arms = [al.Arm(Named(), "never"), al.Arm("search", "retry(2)")]
     made = study(tmp_path, arms=arms, suite=suite)
@@ -173,7 +173,7 @@ def test_crashed_runs_are_apart_and_noted(tmp_path, monkeypatch):
     def crash(runner, cell):
         raise RuntimeError("the machine is on fire")
 
-    monkeypatch.setattr(cells.Runner, "_finished", crash)
+    monkeypatch.setattr(cells.Runner, "_started", crash)
     made = study(tmp_path, seeds=1)
     found = Page(write_report(made).read_text(encoding="utf-8")).text
     assert "80 runs crashed and count as failures" in found
