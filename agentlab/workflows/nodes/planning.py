@@ -86,7 +86,8 @@ def _asked(request: PlanRequest, lab: Bench) -> tuple[TaskPlan | PlanError | LME
             hint = f"the reply before was {e}"
             if e.reply is not None:
                 hint += f"\n  The reply was: {e.reply[:SHOWN]}"
-            request = replace(request, hints=(*request.hints, hint))
+            hints = (*request.hints, hint)
+            request = replace(request, hints=hints, attempt=len(unparsed))
         except (PlanError, LMError) as e:
             return e, unparsed
 

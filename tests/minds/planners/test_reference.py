@@ -11,7 +11,8 @@ import agentlab as al
 from agentlab.environments.chain import generate
 from agentlab.errors import ConfigError
 from agentlab.minds.planners.named import get_planner
-from agentlab.minds.planners.reference import NOISE, Reference
+from agentlab.minds.planners.noise import MISTAKES
+from agentlab.minds.planners.reference import Reference
 from agentlab.workflows.nodes.planning import plan_request
 
 
@@ -111,9 +112,9 @@ def test_the_kinds_of_noise():
             (_, _, wrong), = plan  # fmt: skip
             assert sum(wrong[k] != arguments[k] for k in arguments) == 1
             kinds["wrong_argument"] += 1
-    assert within(kinds["gone"], n, 2 / len(NOISE))
+    assert within(kinds["gone"], n, 2 / len(MISTAKES))
     for kind in ("doubled", "wrong_target", "wrong_argument"):
-        assert within(kinds[kind], n, 1 / len(NOISE))
+        assert within(kinds[kind], n, 1 / len(MISTAKES))
 
 
 def test_a_swap_takes_two_neighbours():
@@ -193,7 +194,7 @@ def test_no_noise_is_no_draw():
 def test_bad_arguments(text, match):
     with pytest.raises(ConfigError, match=match):
         get_planner(text)
-    assert get_planner("reference(0.2)").noise == 0.2
+    assert get_planner("reference(0.2)").noise.share == 0.2
 
 
 def test_the_whole_gold_plan_of_a_lab_is_one_value_for_all_its_runs():
