@@ -40,6 +40,7 @@ class Mistake:
     """What goes wrong with a step, and what its details are drawn from."""
 
     kind: str
+    stands: bool
     names: Names
 
 
@@ -99,10 +100,10 @@ class Noise:
         """
         found = {}
         for step_id, does in about.items() if self.share else ():
-            names, _ = self._names(does, request, kit)
+            names, stands = self._names(does, request, kit)
             if uniform(*names, "spoilt") < self.share:
                 kind = MISTAKES[math.floor(uniform(*names, "kind") * len(MISTAKES))]
-                found[step_id] = Mistake(kind, names)
+                found[step_id] = Mistake(kind, stands, names)
         return found
 
     def cut(self, reply: Json, about: Sequence[Json], request: PlanRequest, kit: Kit) -> None:
@@ -149,8 +150,8 @@ def spoilt(
     kit : Kit
         Its tools are those that a step may be sent to.
     planned : collection of str, optional
-        Ids of the steps that are (still) to be planned; default: all. A step whose neighbour is not
-        planned any more is swapped with nobody.
+        Ids of the steps that are (still) to be planned, or of their doubles alone; default: all. A
+        step whose neighbour is not planned any more is swapped with nobody.
     """
     left = [s for s in steps if planned is None or s.step_id in planned]
     if not mistakes:
@@ -158,26 +159,30 @@ def spoilt(
     ids, taken = {s.step_id for s in left}, {s.step_id for s in steps}
     made = [
         changed
-        for step in _swapped(steps, mistakes)
-        if step.step_id in ids
-        for changed in _changed(step, mistakes.get(step.step_id), kit, taken)
+        for step, mistake in _swapped(steps, mistakes)
+        for changed in _changed(step, mistake, kit, taken)
+        if step.step_id in ids or (planned is not None and changed.step_id in planned)
     ]
     return _repaired(made, left)
 
 
 def _swapped(
     steps: Iterable[ReferenceStep], mistakes: Mapping[str, Mistake]
-) -> Iterator[ReferenceStep]:
-    """Yield the steps in the order in which they are planned; the last has no next, and is lost."""
+) -> Iterator[tuple[ReferenceStep, Mistake | None]]:
+    """Yield the steps in the order in which they are planned, each with what goes wrong with it.
+
+    Nothing else goes wrong with a step that another is swapped with. The last step of a plan has no
+    next, and is lost.
+    """
     rest = list(steps)
     while rest:
         step = rest.pop(0)
         mistake = mistakes.get(step.step_id)
         if mistake is None or mistake.kind != "swap":
-            yield step
+            yield step, mistake
         elif rest:
-            yield rest.pop(0)
-            yield step
+            yield rest.pop(0), None
+            yield step, mistake
 
 
 def _changed(

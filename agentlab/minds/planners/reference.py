@@ -6,9 +6,11 @@ that comes to the same step; ``search(noise=ε)`` has other ways to take.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
+from agentlab.base.documents import Json, digest
 from agentlab.environments.scenario import ReferencePlan, ReferenceStep
 from agentlab.errors import PlanError
 from agentlab.minds.base import INITIAL, REMAINING, Kit, PlanRequest, checked_plan, tool_step
@@ -62,12 +64,17 @@ class Reference:
         stays = (
             request.under_way if request.scope != REMAINING else (*request.done, *request.under_way)
         )
-        done = _standing(gold, stays)
         if self.noise.silent and request.scope == INITIAL and not request.taken:
             return _whole(gold, request, kit)
-        about = {s.step_id: [s.tool, s.arguments] for s in gold.steps}
+        about = _about(gold)
+        mistakes = self.noise.mistakes(about, request, kit)
+        lasting = {i: m for i, m in mistakes.items() if m.stands}
+        whole = spoilt(gold.steps, lasting, kit)
+        done = _standing((*gold.steps, *whole), stays)
         left = [i for i in about if i not in done]
-        steps = spoilt(gold.steps, self.noise.mistakes(about, request, kit), kit, left)
+        twice = {s.step_id for s in whole} - about.keys()  # once more, where that was still to come
+        again = (twice - done.keys()) & _due(request)
+        steps = spoilt(gold.steps, mistakes, kit, [*left, *again])
         reply = _reply(steps, gold, request, done)
         self.noise.cut(reply, [about[i] for i in left], request, kit)
         return checked_plan(reply, request, kit)
@@ -90,12 +97,32 @@ def _whole(gold: ReferencePlan, request: PlanRequest, kit: Kit) -> TaskPlan:
     return known[0]
 
 
-def _standing(gold: ReferencePlan, stays: Iterable[TaskStep]) -> dict[str, str]:
-    """Map gold step ids to the steps that stand for them (same name and tool)."""
+def _about(gold: ReferencePlan) -> dict[str, Json]:
+    """Return what each step does; of steps that do the same, also which of them it is."""
+    times: Counter[str] = Counter()
+    about: dict[str, Json] = {}
+    for step in gold.steps:
+        does: list[Json] = [step.tool, step.arguments]
+        number = times[digest(does)]
+        times[digest(does)] += 1
+        about[step.step_id] = [*does, number] if number else does
+    return about
+
+
+def _standing(steps: Iterable[ReferenceStep], stays: Iterable[TaskStep]) -> dict[str, str]:
+    """Map ids of steps to those that stand for them (same name and tool).
+
+    Who would send a step to the same wrong tool again takes it for done.
+    """
     by_name = {(s.name, s.target_resource): s.step_id for s in stays}
-    return {
-        s.step_id: by_name[s.step_id, s.tool] for s in gold.steps if (s.step_id, s.tool) in by_name
-    }
+    return {s.step_id: by_name[s.step_id, s.tool] for s in steps if (s.step_id, s.tool) in by_name}
+
+
+def _due(request: PlanRequest) -> set[str]:
+    """Return the names of the steps that the earlier plan had still to do."""
+    if request.scope != REMAINING or request.earlier is None:
+        return set()
+    return {s.name for s in request.earlier.remaining}
 
 
 def _reply(
