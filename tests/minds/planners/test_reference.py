@@ -16,8 +16,8 @@ from agentlab.minds.planners.reference import Reference
 from agentlab.workflows.nodes.planning import plan_request
 
 
-def planned(scenario, noise=0.0, seed=0, number=0):
-    lab = al.Lab(scenario, planner=Reference(noise), seed=seed)
+def planned(scenario, noise=0.0, seed=0, number=0, **more):
+    lab = al.Lab(scenario, planner=Reference(noise, **more), seed=seed)
     state = lab.initial_state().replace(plans=number)
     return lab.planner.plan(plan_request(state, lab), lab)
 
@@ -147,13 +147,15 @@ def test_spoilt_plans_are_plans_that_can_be_carried_out():
     assert failed > 50
 
 
-def test_noise_is_keyed_by_seed_scenario_and_plan_number():
+def test_noise_is_keyed_by_seed_and_scenario_and_where_it_does_not_stand_by_plan_number():
     one, other = generate("medium", 0, length=6), generate("medium", 1, length=6)
     assert content(planned(one, 0.5, seed=1)) == content(planned(one, 0.5, seed=1))
     spoilt = {
         "seed": [content(planned(one, 0.5, seed=s)) for s in range(12)],
-        "number": [content(planned(one, 0.5, number=k)) for k in range(12)],
+        "number": [content(planned(one, 0.5, number=k, persistence=0)) for k in range(12)],
     }
+    standing = [content(planned(one, 0.5, number=k)) for k in range(12)]
+    assert all(plan == standing[0] for plan in standing)
     for plans in spoilt.values():
         assert len({repr(p) for p in plans}) > 8
     stages = lambda s, scenario: [  # noqa: E731
