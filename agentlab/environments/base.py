@@ -2,7 +2,7 @@
 
 ``world`` is the truth, one JSON object that nobody changes in place; ``belief`` has the same shape
 and holds what the agent knows. The very functions that execution applies to the world can be
-applied to the belief, which is how ``search`` plans.
+applied to the belief, which is how the model-based planner ``search`` plans.
 
 A call takes time. ``begin`` is asked when it starts and may refuse it; ``apply`` is asked when it
 finishes, on the world of that moment, and returns the next world, the result or the error, and

@@ -90,6 +90,8 @@ class PlanRequest:
         A first plan, a plan for what remains, or a new plan from where the world stands.
     number : int
         How many plans the run has had before.
+    attempt : int
+        How often this plan was asked for before: replies that did not parse.
     seed : int
     taken : frozenset of str
         Step ids that the run has used.
@@ -116,6 +118,7 @@ class PlanRequest:
     hints: tuple[str, ...] = ()
     scope: str = INITIAL
     number: int = 0
+    attempt: int = 0
     seed: int = 0
     taken: frozenset[str] = frozenset()
     replans_left: int = 0

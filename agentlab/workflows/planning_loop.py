@@ -74,7 +74,7 @@ class PlanningLoop:
         decider = config.decider or ("rules" if self.lab.model is None else "lm")
         strategy = event_driven(
             config.react_threshold, config.batch_react_size, config.milestones, decider,
-            config.max_replans,
+            config.max_replans, when_no_plan=config.when_no_plan,
         )  # fmt: skip
         world = self.lab.environment
         chosen = config.executor or ("threads" if world is None else "simulated")

@@ -48,6 +48,8 @@ class LoopConfig(Value):
     """Decide at the end of each phase of the plan."""
     decider: Literal["rules", "lm"] | None = None
     """None: the model where there is one."""
+    when_no_plan: Literal["stop", "keep"] = "stop"
+    """A replan that gives no plan ends the session, or ("keep") it goes on with the old plan."""
     executor: Literal["threads", "simulated"] | None = None
     """None: threads where there is no simulated world, so that no tool keeps the loop waiting."""
 

@@ -34,6 +34,11 @@ STRATEGIES = (
     "never", "retry(1)", "retry(2, wait=3)", "retry_then_replan(1)", "retry_then_replan(0)",
     "on_error", "every_step(4)", "every(2, replans=3)", "reflect_on_total_failure", "oracle(4)",
     "event_driven", "event_driven(batch=1, milestones=False, replans=5)",
+    "every_step(4, when_no_plan='keep')", "on_error(when_no_plan='keep')",
+    "event_driven(when_no_plan='keep')",
+)  # fmt: skip
+PLANNERS = (
+    "search", "reference(noise=0.2)", "search(noise=0.3, persistence=0.5, unparseable=0.3)",
 )  # fmt: skip
 KINDS = (
     "error", "timeout", "timeout_after_commit", "rate_limit", "empty_result", "wrong_result",
@@ -115,6 +120,7 @@ composed = st.builds(
         seconds=st.sampled_from([None, None, 9.0]),
     ),
     when_spent=st.sampled_from([ReplanAction.ABORT, ReplanAction.CONTINUE]),
+    when_no_plan=st.sampled_from(["stop", "keep"]),
 )
 strategies = st.sampled_from(STRATEGIES) | composed
 
@@ -150,8 +156,7 @@ class Setup:
         } | changes  # fmt: skip
         if self.chain is not None:
             scenario = generate("medium", self.chain % 3, length=1 + self.chain % 5)
-            return al.Lab(scenario, planner=("search", "reference(noise=0.2)")[self.chain % 2],
-                          **options)  # fmt: skip
+            return al.Lab(scenario, planner=PLANNERS[self.chain % len(PLANNERS)], **options)
         return al.Lab(planner=Fixed(*self.plans), executor="simulated", **options)
 
     def start(self, **changes):

@@ -1,27 +1,26 @@
-"""``reference``: the scenario's gold plan, optionally spoilt by noise of known size.
+"""``reference``: the scenario's gold plan, spoilt by noise of known size where wanted (``noise``).
 
-With noise ε each step is spoilt with probability ε, in one of five ways: dropped, swapped with the
-next, doubled, sent to a wrong tool, or given a wrong argument. The draws are keyed by (seed,
-scenario, plan number), so a replan draws anew and two arms draw alike.
+It knows one plan. So a mistake that stands for the scenario and seed is made again by every replan
+that comes to the same step; ``search(noise=ε)`` has other ways to take.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
-from random import Random
 from typing import Any
 
-from agentlab.base.randomness import generator
-from agentlab.environments.scenario import ReferencePlan, ReferenceStep, Scenario
+from agentlab.base.documents import Json, digest
+from agentlab.environments.scenario import ReferencePlan, ReferenceStep
 from agentlab.errors import PlanError
 from agentlab.minds.base import INITIAL, REMAINING, Kit, PlanRequest, checked_plan, tool_step
+from agentlab.minds.planners.noise import Noise, spoilt
 from agentlab.plans.parsing import fresh_id
 from agentlab.plans.references import references, rename
 from agentlab.plans.task_plan import TaskPlan, TaskStep
 
 PLANS = 512
 """How many gold plans are kept parsed."""
-NOISE = ("drop", "swap", "insert", "wrong_target", "wrong_argument")
 
 
 class Reference:
@@ -31,12 +30,22 @@ class Reference:
     ----------
     noise : float
         Probability, 0 to 1, that a step is spoilt.
+    persistence : float
+        Share, 0 to 1, of the mistakes that stand for the scenario and seed; 0: each plan draws all
+        of them anew, so that replanning mends them for nothing.
+    unparseable : float
+        Probability, 0 to 1, that a reply is cut off and is no plan.
+
+    Raises
+    ------
+    ConfigError
+        One is no number from 0 to 1.
     """
 
-    def __init__(self, noise: float = 0.0) -> None:
-        if not 0 <= noise <= 1:
-            raise ValueError(f"expected noise between 0 and 1, got {noise!r}")
-        self.noise = noise
+    def __init__(
+        self, noise: float = 0.0, *, persistence: float = 1.0, unparseable: float = 0.0
+    ) -> None:
+        self.noise = Noise(noise, persistence, unparseable)
 
     def plan(self, request: PlanRequest, kit: Kit) -> TaskPlan:
         """Return the gold plan, or what is left of it.
@@ -45,6 +54,8 @@ class Reference:
         ------
         PlanError
             The scenario has no reference plan.
+        PlanParseError
+            The reply was cut off (see ``unparseable``).
         """
         scenario = kit.scenario
         if scenario is None or scenario.reference is None:
@@ -53,14 +64,20 @@ class Reference:
         stays = (
             request.under_way if request.scope != REMAINING else (*request.done, *request.under_way)
         )
-        done = _standing(gold, stays)
-        steps = [s for s in gold.steps if s.step_id not in done]
-        if not self.noise and request.scope == INITIAL and not request.taken:
+        if self.noise.silent and request.scope == INITIAL and not request.taken:
             return _whole(gold, request, kit)
-        if self.noise:
-            rng = generator(request.seed, scenario.id, "noise", request.number)
-            steps = _spoil(steps, self.noise, rng, scenario, kit)
-        return checked_plan(_reply(steps, gold, request, done), request, kit)
+        about = _about(gold)
+        mistakes = self.noise.mistakes(about, request, kit)
+        lasting = {i: m for i, m in mistakes.items() if m.stands}
+        whole = spoilt(gold.steps, lasting, kit)
+        done = _standing((*gold.steps, *whole), stays)
+        left = [i for i in about if i not in done]
+        twice = {s.step_id for s in whole} - about.keys()  # once more, where that was still to come
+        again = (twice - done.keys()) & _due(request)
+        steps = spoilt(gold.steps, mistakes, kit, [*left, *again])
+        reply = _reply(steps, gold, request, done)
+        self.noise.cut(reply, [about[i] for i in left], request, kit)
+        return checked_plan(reply, request, kit)
 
 
 _PLANS: dict[tuple[object, ...], tuple[TaskPlan, tuple[object, ...]]] = {}
@@ -80,12 +97,32 @@ def _whole(gold: ReferencePlan, request: PlanRequest, kit: Kit) -> TaskPlan:
     return known[0]
 
 
-def _standing(gold: ReferencePlan, stays: Iterable[TaskStep]) -> dict[str, str]:
-    """Map gold step ids to the steps that stand for them (same name and tool)."""
+def _about(gold: ReferencePlan) -> dict[str, Json]:
+    """Return what each step does; of steps that do the same, also which of them it is."""
+    times: Counter[str] = Counter()
+    about: dict[str, Json] = {}
+    for step in gold.steps:
+        does: list[Json] = [step.tool, step.arguments]
+        number = times[digest(does)]
+        times[digest(does)] += 1
+        about[step.step_id] = [*does, number] if number else does
+    return about
+
+
+def _standing(steps: Iterable[ReferenceStep], stays: Iterable[TaskStep]) -> dict[str, str]:
+    """Map ids of steps to those that stand for them (same name and tool).
+
+    Who would send a step to the same wrong tool again takes it for done.
+    """
     by_name = {(s.name, s.target_resource): s.step_id for s in stays}
-    return {
-        s.step_id: by_name[s.step_id, s.tool] for s in gold.steps if (s.step_id, s.tool) in by_name
-    }
+    return {s.step_id: by_name[s.step_id, s.tool] for s in steps if (s.step_id, s.tool) in by_name}
+
+
+def _due(request: PlanRequest) -> set[str]:
+    """Return the names of the steps that the earlier plan had still to do."""
+    if request.scope != REMAINING or request.earlier is None:
+        return set()
+    return {s.name for s in request.earlier.remaining}
 
 
 def _reply(
@@ -116,67 +153,3 @@ def _reply(
         "steps": replies,
         "answer": None if answer is None else rename(answer, name),
     }
-
-
-def _spoil(
-    steps: list[ReferenceStep], noise: float, rng: Random, scenario: Scenario, kit: Kit
-) -> list[ReferenceStep]:
-    spoilt: list[ReferenceStep] = []
-    rest = list(steps)
-    while rest:
-        step = rest.pop(0)
-        if rng.random() >= noise:
-            spoilt.append(step)
-            continue
-        kind = rng.choice(NOISE)
-        if kind == "swap" and rest:
-            spoilt += [rest.pop(0), step]
-        elif kind == "insert":
-            spoilt += [step, step.replace(step_id=f"{step.step_id}_again")]
-        elif kind == "wrong_target":
-            others = sorted(set(kit.tools) - {step.tool})
-            spoilt.append(_wrong_target(step, rng.choice(others), kit) if others else step)
-        elif kind == "wrong_argument" and step.arguments:
-            spoilt.append(_wrong_argument(step, rng))
-    return _repaired(spoilt, steps)
-
-
-def _wrong_target(step: ReferenceStep, tool: str, kit: Kit) -> ReferenceStep:
-    """Send a step to another tool, without the arguments that this one does not know.
-
-    Planning would refuse unknown arguments; missing ones fail the step when it runs.
-    """
-    schema = kit.tools[tool].parameters
-    arguments = step.arguments
-    if schema.get("additionalProperties") is False:
-        arguments = {k: v for k, v in arguments.items() if k in schema.get("properties", {})}
-    return step.replace(tool=tool, arguments=arguments)
-
-
-def _wrong_argument(step: ReferenceStep, rng: Random) -> ReferenceStep:
-    key = rng.choice(sorted(step.arguments))
-    value = step.arguments[key]
-    wrong: Any = f"not-{value}" if isinstance(value, str) and "${" not in value else "wrong"
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        wrong = value + 1
-    return step.replace(arguments={**step.arguments, key: wrong})
-
-
-def _repaired(spoilt: list[ReferenceStep], gold: list[ReferenceStep]) -> list[ReferenceStep]:
-    """Keep the spoilt plan well-formed: what refers to a dropped or later step loses the value.
-
-    A plan with a dangling reference would be refused before it runs, which is not the error that
-    noise stands for.
-    """
-    dropped = {s.step_id for s in gold} - {s.step_id for s in spoilt}
-    kept: list[ReferenceStep] = []
-    for step in spoilt:
-        earlier = {s.step_id for s in kept}
-        later = {s.step_id for s in spoilt} - earlier
-        arguments = {
-            k: "unknown" if any(r.step in dropped | later for r in references(v)) else v
-            for k, v in step.arguments.items()
-        }
-        dependencies = tuple(d for d in step.dependencies if d in earlier)
-        kept.append(step.replace(arguments=arguments, dependencies=dependencies))
-    return kept

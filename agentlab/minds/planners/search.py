@@ -1,4 +1,8 @@
-"""``search``: A* over the belief, with the very functions that execution uses.
+"""``search``, a model-based planner: A* over the belief, with the functions that execution uses.
+
+It plans with the world's own model: what a call needs and does is known to it exactly, and only
+what the agent believes of the world's state may be wrong. So it says what a planner could do that
+makes no mistakes of its own; ``noise`` gives it some.
 
 States are worlds, moves are the environment's candidate calls, the cost of a move is its simulated
 duration plus a thousandth (so that of two equally quick plans the shorter wins). The environment's
@@ -15,16 +19,20 @@ is still the sum of all durations: a slower machine that happens to be free is n
 
 Arguments that must have been returned by an earlier call are lifted into ``${step.path}``
 references, so that the plan says where its data comes from and adapts to what is found there.
+
+With noise the plan that was found is spoilt (see ``noise``), and alternatives are kept. A mistake
+is about the call that was meant: one that stands spoils this call in every plan of the scenario and
+seed, and no other call. A replan searches again from where the world stands. Where the plan it
+finds would repeat a call that has failed, the calls that are spoilt up to there are left out and
+another way is searched for; where there is none, the plan stays as it was found.
 """
 
 from __future__ import annotations
 
 import heapq
-import json
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Mapping
 from itertools import count
-from typing import Any
 
 from agentlab.base.documents import Json, digest
 from agentlab.base.values import Document
@@ -32,10 +40,10 @@ from agentlab.environments.base import Begun, Call, Environment
 from agentlab.environments.fault_plan import INFRASTRUCTURE
 from agentlab.environments.scenario import Goal
 from agentlab.errors import PlanError
-from agentlab.minds.base import Kit, PlanRequest, checked_plan, tool_step
-from agentlab.minds.planners.ordering import deordered, direct
-from agentlab.plans.parsing import fresh_id
-from agentlab.plans.references import STEP_ID, Reference
+from agentlab.minds.base import Kit, PlanRequest, checked_plan
+from agentlab.minds.planners.drafts import Draft, Made, drafted
+from agentlab.minds.planners.noise import Noise
+from agentlab.minds.planners.ordering import deordered
 from agentlab.plans.task_plan import TaskPlan
 from agentlab.state.records import Failure
 
@@ -126,7 +134,7 @@ def _path(
 
 
 class Search:
-    """A* over the belief (``privileged=True``: over the truth).
+    """A model-based planner: A* over the belief (``privileged=True``: over the truth).
 
     Parameters
     ----------
@@ -135,15 +143,29 @@ class Search:
     patience : int
         Failures as a tool after which a tool is left out, at least 1.
     expansions : int
-        Cap on expanded worlds.
+        Cap on expanded worlds, for each search.
+    noise : float
+        Probability, 0 to 1, that a call of the plan that was found is spoilt, as of ``reference``.
+    persistence : float
+        Share, 0 to 1, of the mistakes that stand for the call in the scenario and seed. A replan
+        makes them again where it comes to the call again, but may go another way.
+    unparseable : float
+        Probability, 0 to 1, that a reply is cut off and is no plan.
+
+    Raises
+    ------
+    ValueError
+        A number is out of its range.
     """
 
     def __init__(
-        self, privileged: bool = False, patience: int = 2, expansions: int = 50_000
-    ) -> None:
+        self, privileged: bool = False, patience: int = 2, expansions: int = 50_000, *,
+        noise: float = 0.0, persistence: float = 1.0, unparseable: float = 0.0,
+    ) -> None:  # fmt: skip
         if patience < 1 or expansions < 1:
             raise ValueError("expected patience and expansions of at least 1")
         self.privileged, self.patience, self.expansions = privileged, patience, expansions
+        self.noise = Noise(noise, persistence, unparseable)
 
     def plan(self, request: PlanRequest, kit: Kit) -> TaskPlan:
         """Return the quickest plan from where the belief stands.
@@ -152,22 +174,47 @@ class Search:
         ------
         PlanError
             There is none, or the lab has no simulated world to search.
+        PlanParseError
+            The reply was cut off (see ``unparseable``).
         """
-        environment = kit.environment
-        if environment is None:
+        if kit.environment is None:
             raise PlanError("planner 'search' needs a scenario with a simulated world")
+        draft = self._found(kit.environment, request, kit)
+        reply = draft.reply(request)
+        self.noise.cut(reply, list(draft.about.values()), request, kit)
+        return checked_plan(reply, request, kit)
+
+    def _found(self, environment: Environment, request: PlanRequest, kit: Kit) -> Draft:
+        """Return the first plan found that repeats no failure of a spoilt call, else the first."""
         start = request.belief if request.world is None else request.world
         begun, later = _under_way(environment, start, request)
+        first: Draft | None = None
         for allowed in _filters(request.failures, self.patience):
-            found = shortest_plan(environment, request.goal, later, allowed, self.expansions)
-            if found is not None:
+            left_out: set[Made] = set()
+            while True:
+                able = _without(left_out, allowed)
+                try:
+                    found = shortest_plan(environment, request.goal, later, able, self.expansions)
+                except SearchExhausted:
+                    if first is None:
+                        raise
+                    return first
+                if found is None:
+                    break
                 path = [*begun.values(), *found]
                 before = [set(range(j)) for j in range(len(path))]
                 if kit.workers > 1:
                     before = deordered(environment, start, path)
-                reply = _reply(path, before, list(begun), request, environment)
-                return checked_plan(reply, request, kit)
-        raise PlanError("no plan reaches the goal from what is known")
+                draft = drafted(path, before, list(begun), request, environment)
+                draft = draft.spoilt(self.noise, request, kit)
+                blamed = draft.blamed(request.failures)
+                if not blamed:
+                    return draft
+                first = first or draft
+                left_out |= blamed
+        if first is None:
+            raise PlanError("no plan reaches the goal from what is known")
+        return first
 
 
 def _under_way(
@@ -198,6 +245,12 @@ def _filters(failures: Collection[Failure], patience: int) -> list[Callable[[Cal
     return [_filter(banned | broken, own), _filter(broken, [f for f in own if f.permanent])]
 
 
+def _without(left_out: Collection[Made], allowed: Callable[[Call], bool]) -> Callable[[Call], bool]:
+    if not left_out:
+        return allowed
+    return lambda call: allowed(call) and (call.tool, digest(call.arguments)) not in left_out
+
+
 def _filter(banned: set[str], failures: Collection[Failure]) -> Callable[[Call], bool]:
     calls = {(f.tool, f.arguments) for f in failures}
 
@@ -207,84 +260,3 @@ def _filter(banned: set[str], failures: Collection[Failure]) -> Callable[[Call],
         return not calls or (call.tool, digest(call.arguments)) not in calls
 
     return allowed
-
-
-def _reply(
-    path: list[tuple[Call, Json]], before: list[set[int]], begun: list[str], request: PlanRequest,
-    environment: Environment,
-) -> dict[str, Any]:  # fmt: skip
-    """Return the plan in a planner's reply form; the first calls are those of steps under way."""
-    taken = set(request.taken)
-    earlier: list[tuple[str, Json]] = list(request.results.items())
-    made = [(step_id, result) for step_id, (_, result) in zip(begun, path, strict=False)]
-    steps: list[dict[str, Any]] = []
-    answer = None
-    needed = list(zip(path, before, direct(before), strict=True))
-    for (call, result), before_it, last in needed[len(begun) :]:
-        step_id = fresh_id(call.tool, taken)
-        taken.add(step_id)
-        seen = environment.registry[call.tool].seen
-        known = earlier + [made[i] for i in sorted(before_it)]
-        arguments = {k: _lifted(v, known) if k in seen else v for k, v in call.arguments.items()}
-        steps.append(tool_step(step_id, call.tool, arguments, tuple(made[i][0] for i in last)))
-        made.append((step_id, result))
-    wanted = request.goal.answer
-    if wanted is not None:
-        makers = {s["stepId"] for s in steps if s["targetResource"] in wanted.tools} | {
-            s.step_id
-            for s in (*request.done, *request.under_way)
-            if s.target_resource in wanted.tools
-        }
-        sources = [step_id for step_id, _ in earlier + made if step_id in makers]
-        answer = str(Reference(sources[-1], wanted.result)) if sources else None
-    return {
-        "userIntent": request.user_input,
-        "summary": f"{len(steps)} steps found by search",
-        "steps": steps,
-        "answer": answer,
-    }
-
-
-def _lifted(value: Json, known: list[tuple[str, Json]]) -> Json:
-    """Return a reference to the latest result that holds ``value``, or the value itself."""
-    for step_id, result in reversed(known):
-        path = locate(result, value)
-        if path is not None:
-            return str(Reference(step_id, path))
-    return value
-
-
-def locate(document: Json, value: Json) -> str | None:
-    """Return a JMESPath that picks ``value`` out of ``document`` by what it is, or None.
-
-    Examples
-    --------
-    >>> locate({"flights": [{"id": "F1"}, {"id": "F2"}]}, "F2")
-    "flights[?id=='F2'] | [0].id"
-    """
-    if isinstance(document, dict):
-        for key, item in document.items():
-            if type(item) is type(value) and item == value:
-                return _key(key)
-            inner = locate(item, value)
-            if inner is not None:
-                return f"{_key(key)}{'' if inner.startswith('[') else '.'}{inner}"
-    elif isinstance(document, list):
-        for item in document:
-            if isinstance(item, dict):
-                for key, leaf in item.items():
-                    if isinstance(leaf, str) and leaf == value:
-                        return f"[?{_key(key)}=={_literal(leaf)}] | [0].{_key(key)}"
-            elif isinstance(item, str) and item == value:
-                return f"[?@=={_literal(item)}] | [0]"
-    return None
-
-
-def _key(key: str) -> str:
-    return key if STEP_ID.fullmatch(key) and "-" not in key else json.dumps(key)
-
-
-def _literal(text: str) -> str:
-    if "'" not in text and "\\" not in text:
-        return f"'{text}'"
-    return "`" + json.dumps(text, ensure_ascii=False).replace("`", "\\`") + "`"

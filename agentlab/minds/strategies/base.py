@@ -1,17 +1,19 @@
-"""A replan strategy is trigger × scope × budget × when_spent, four values.
+"""A replan strategy is trigger × scope × budget × when_spent × when_no_plan, five values.
 
 The **trigger** looks at the state at a trigger point (after a step, at the end of the plan, ...)
 and says whether a decision is wanted. The **scope** says what the decision touches: the step
 (RETRY), the rest, the whole plan; it may have nothing (more) to offer. The **budget** bounds the
 run. **when_spent** is what happens when scope or budget have nothing left: CONTINUE for periodic
-triggers, ABORT for those that follow a failure.
+triggers, ABORT for those that follow a failure. **when_no_plan** is what happens when a replan was
+decided and the planner has no plan, or none that can be carried out: the run stops, or keeps the
+old plan while that has steps left.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import PlainValidator
 
@@ -29,6 +31,8 @@ from agentlab.state.state import State
 
 TriggerRule = Callable[[TriggerPoint, State, "str | None"], "str | None"]
 """(point, state, step id) -> why a decision is wanted, or None."""
+
+WhenNoPlan = Literal["stop", "keep"]
 
 Scope = Callable[[Trigger, State, Kit], "ReplanDecision | None"]
 """(trigger, state, kit) -> what to do, or None when there is nothing (more) to offer."""
@@ -101,6 +105,9 @@ class Strategy:
     watches : bool
         True when it decides about events: it is asked when one arrives or a phase ends, failures
         are for it to accept, and steps that can no longer start are left to it.
+    when_no_plan : {"stop", "keep"}
+        A replan that gave no plan ends the run, or the run goes on with the old plan while that has
+        steps left. The replan is spent all the same, and what failed in the old plan stays failed.
     """
 
     name: str
@@ -110,6 +117,7 @@ class Strategy:
     when_spent: ReplanAction = ReplanAction.ABORT
     needs_model: bool = False
     watches: bool = False
+    when_no_plan: WhenNoPlan = "stop"
 
     def triggered(
         self, point: TriggerPoint, state: State, step_id: str | None = None

@@ -1,4 +1,8 @@
-"""The strategies that ship, each a line of trigger × scope × budget × when_spent."""
+"""The strategies that ship, each a line of trigger × scope × budget × when_spent.
+
+Those that replan take ``when_no_plan``: "stop" the run when a replan gives no plan, or "keep" the
+old plan (see ``Strategy``).
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ from collections.abc import Callable
 from inspect import signature
 
 from agentlab.minds.strategies import scopes, triggers
-from agentlab.minds.strategies.base import Budget, Strategy
+from agentlab.minds.strategies.base import Budget, Strategy, WhenNoPlan
 from agentlab.state.decisions import ReplanAction
 from agentlab.state.events import Severity
 
@@ -34,41 +38,62 @@ def retry(k: int = 2, wait: float = 0.0, *, repeat_irreversible: bool = False) -
 
 
 def retry_then_replan(
-    k: int = 2, replans: int = 3, wait: float = 0.0, *, repeat_irreversible: bool = False
-) -> Strategy:
+    k: int = 2, replans: int = 3, wait: float = 0.0, *, repeat_irreversible: bool = False,
+    when_no_plan: WhenNoPlan = "stop",
+) -> Strategy:  # fmt: skip
     """Try a failed step again, up to k times (see ``scopes.step``); then plan the rest anew."""
-    named = {"replans": replans, "wait": wait, "repeat_irreversible": repeat_irreversible}
-    name = _named(retry_then_replan, k, **named)
+    name = _named(
+        retry_then_replan, k, replans=replans, wait=wait, repeat_irreversible=repeat_irreversible,
+        when_no_plan=when_no_plan,
+    )  # fmt: skip
     scope = scopes.first(scopes.step(k, wait, repeat_irreversible), scopes.rest)
-    return Strategy(name, triggers.after_failure, scope, Budget(replans=replans), ABORT)
+    return Strategy(
+        name, triggers.after_failure, scope, Budget(replans=replans), ABORT,
+        when_no_plan=when_no_plan,
+    )  # fmt: skip
 
 
-def on_error(replans: int = 3) -> Strategy:
+def on_error(replans: int = 3, *, when_no_plan: WhenNoPlan = "stop") -> Strategy:
     """Plan the rest anew when a step fails."""
-    name = _named(on_error, replans=replans)
-    return Strategy(name, triggers.after_failure, scopes.rest, Budget(replans=replans), ABORT)
+    return Strategy(
+        _named(on_error, replans=replans, when_no_plan=when_no_plan), triggers.after_failure,
+        scopes.rest, Budget(replans=replans), ABORT, when_no_plan=when_no_plan,
+    )  # fmt: skip
 
 
-def ask_on_error(replans: int = 3) -> Strategy:
+def ask_on_error(replans: int = 3, *, when_no_plan: WhenNoPlan = "stop") -> Strategy:
     """Ask the language model what to do when a step fails."""
-    name, budget = _named(ask_on_error, replans=replans), Budget(replans=replans)
-    return Strategy(name, triggers.after_failure, scopes.ask, budget, ABORT, needs_model=True)
+    return Strategy(
+        _named(ask_on_error, replans=replans, when_no_plan=when_no_plan), triggers.after_failure,
+        scopes.ask, Budget(replans=replans), ABORT, needs_model=True, when_no_plan=when_no_plan,
+    )  # fmt: skip
 
 
-def every_step(replans: int = 50) -> Strategy:
-    """Plan the rest anew after every step, failed or not (Plan-and-Act, arXiv 2503.09572)."""
-    name = _named(every_step, replans=replans)
-    return Strategy(name, triggers.every(1), scopes.rest, Budget(replans=replans), CONTINUE)
+def every_step(replans: int = 50, *, when_no_plan: WhenNoPlan = "stop") -> Strategy:
+    """Plan the rest anew after every step, failed or not (Plan-and-Act, arXiv 2503.09572).
+
+    It asks for many plans, so it is the one that a planner which sometimes has none ends most
+    often; ``when_no_plan="keep"`` lets it go on with the plan that it has.
+    """
+    return Strategy(
+        _named(every_step, replans=replans, when_no_plan=when_no_plan), triggers.every(1),
+        scopes.rest, Budget(replans=replans), CONTINUE, when_no_plan=when_no_plan,
+    )  # fmt: skip
 
 
-def every(n: int = 3, replans: int = 50) -> Strategy:
+def every(n: int = 3, replans: int = 50, *, when_no_plan: WhenNoPlan = "stop") -> Strategy:
     """Plan the rest anew after every n-th execution of a step."""
-    name = _named(every, n, replans=replans)
-    return Strategy(name, triggers.every(n), scopes.rest, Budget(replans=replans), CONTINUE)
+    return Strategy(
+        _named(every, n, replans=replans, when_no_plan=when_no_plan), triggers.every(n),
+        scopes.rest, Budget(replans=replans), CONTINUE, when_no_plan=when_no_plan,
+    )  # fmt: skip
 
 
 def reflect_on_total_failure(replans: int = 3, executions: int = 20) -> Strategy:
-    """Ask the reflector when a whole plan failed: the rule of the autonomous workflow."""
+    """Ask the reflector when a whole plan failed: the rule of the autonomous workflow.
+
+    Nothing of such a plan is left to keep, so there is no ``when_no_plan``.
+    """
     name = _named(reflect_on_total_failure, replans=replans, executions=executions)
     budget = Budget(replans=replans, executions=executions)
     return Strategy(name, triggers.total_failure, scopes.reflect, budget, ABORT)
@@ -76,7 +101,7 @@ def reflect_on_total_failure(replans: int = 3, executions: int = 20) -> Strategy
 
 def event_driven(
     threshold: str = "WARNING", batch: int = 3, milestones: bool = True, decider: str = "rules",
-    replans: int = 3,
+    replans: int = 3, *, when_no_plan: WhenNoPlan = "stop",
 ) -> Strategy:  # fmt: skip
     """Decide about events: at once when critical, in batches, and whenever a phase is done.
 
@@ -90,6 +115,7 @@ def event_driven(
         Decide at the end of each phase of the plan.
     decider : {"rules", "lm"}
     replans : int
+    when_no_plan : {"stop", "keep"}
     """
     if threshold not in list(Severity):
         raise ValueError(f"expected a threshold of {', '.join(Severity)}, got {threshold!r}")
@@ -99,16 +125,18 @@ def event_driven(
         raise ValueError(f"expected decider 'rules' or 'lm', got {decider!r}")
     name = _named(
         event_driven, threshold=str(threshold), batch=batch, milestones=milestones,
-        decider=decider, replans=replans,
+        decider=decider, replans=replans, when_no_plan=when_no_plan,
     )  # fmt: skip
     return Strategy(
         name, triggers.changes(Severity(threshold), batch, milestones),
         scopes.supervise(decider == "lm"), Budget(replans=replans), ABORT,
-        needs_model=decider == "lm", watches=True,
+        needs_model=decider == "lm", watches=True, when_no_plan=when_no_plan,
     )  # fmt: skip
 
 
-def oracle(replans: int = 50) -> Strategy:
+def oracle(replans: int = 50, *, when_no_plan: WhenNoPlan = "stop") -> Strategy:
     """Repair at every delivered fault, seen or silent, with knowledge of it (privileged)."""
-    name = _named(oracle, replans=replans)
-    return Strategy(name, triggers.delivered_fault, scopes.informed, Budget(replans=replans), ABORT)
+    return Strategy(
+        _named(oracle, replans=replans, when_no_plan=when_no_plan), triggers.delivered_fault,
+        scopes.informed, Budget(replans=replans), ABORT, when_no_plan=when_no_plan,
+    )  # fmt: skip

@@ -7,7 +7,9 @@ from typing import Annotated
 import typer
 
 Suite = Annotated[str, typer.Argument(help="A suite, a .jsonl file, or a study as .yaml.")]
-Planner = Annotated[list[str] | None, typer.Option(help="A planner, e.g. search; give several.")]
+Planner = Annotated[
+    list[str] | None, typer.Option(help="A planner, e.g. search (model-based); give several.")
+]
 Strategy = Annotated[
     list[str] | None, typer.Option(help="A replan strategy, e.g. 'retry(2)'; give several.")
 ]

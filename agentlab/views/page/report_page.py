@@ -32,6 +32,8 @@ DEFINITIONS = {
     "where none stand they are about as many.",
     "floor, ceiling": "What doing nothing reaches, and what any sequence of calls could have "
     "reached under the same faults, found by search.",
+    "search (planner)": "A model-based planner: it plans with the world's own model (A* over what "
+    "the agent believes).",
     "normalised": "(success − floor) / (ceiling − floor): 0 is doing nothing, 1 is all that was "
     "possible.",
     "side effects": "Share of runs that changed the world and failed.",

@@ -36,7 +36,7 @@ def planning(state: State, lab: Bench) -> State:
     """Ask the planner; on a replan keep what is done and put the new steps in place of the rest.
 
     A planner that has no plan is data, not an exception: at first ``error`` says so, on a replan
-    ``stopped_by`` does, unless the strategy wants to decide about it.
+    ``stopped_by`` does, unless the strategy wants to decide about it or keeps the old plan.
     """
     state = cancelled(state, lab) if lab.strategy.watches else state
     request = plan_request(state, lab)
@@ -58,7 +58,10 @@ def planning(state: State, lab: Bench) -> State:
         state = talk.charged(state)
     state = state.put(plans=state.plans + 1, parse_failures=state.parse_failures + len(unparsed))
     if not isinstance(made, TaskPlan):
-        return _no_plan(state, lab, request, made)
+        old, state = state.task_plan, _no_plan(state, lab, request, made)
+        if old is not None and state.next_action == EXECUTE_NEXT_TASK:  # with the old plan
+            span.output = asdict(graph.diff(old, state.task_plan or old))
+        return state
     if request.scope == INITIAL:
         return _started(state, lab, made)
     state = _replanned(state, lab, made, request.scope)
@@ -86,7 +89,8 @@ def _asked(request: PlanRequest, lab: Bench) -> tuple[TaskPlan | PlanError | LME
             hint = f"the reply before was {e}"
             if e.reply is not None:
                 hint += f"\n  The reply was: {e.reply[:SHOWN]}"
-            request = replace(request, hints=(*request.hints, hint))
+            hints = (*request.hints, hint)
+            request = replace(request, hints=hints, attempt=len(unparsed))
         except (PlanError, LMError) as e:
             return e, unparsed
 
@@ -268,6 +272,11 @@ def _no_plan(state: State, lab: Bench, request: PlanRequest, error: PlanError | 
     trigger = lab.strategy.triggered(TriggerPoint.PLANNING_FAILED, state)
     if trigger is not None and state.task_plan is not None:
         return state.replace(trigger=trigger, next_action=REFLECT)
+    if request.scope != INITIAL and lab.strategy.when_no_plan == "keep":
+        kept = _kept_plan(state, request.scope)
+        good = kept.count(StepStatus.COMPLETED, StepStatus.SKIPPED) == len(kept)
+        if state.under_way or not kept.over or good:
+            return _going_on(state, lab, kept, reason)
     lab.emit("on_error", reason)
     if request.scope == INITIAL:
         return state.replace(error=reason, stopped_by="no_plan", next_action=FINAL_RESPONSE)
@@ -276,3 +285,31 @@ def _no_plan(state: State, lab: Bench, request: PlanRequest, error: PlanError | 
     if isinstance(error, (PlanParseError, LMError)):  # to have no plan is no error, a bad reply is
         state = state.replace(error=reason)
     return state.replace(task_plan=plan, stopped_by="no_plan", next_action=FINAL_RESPONSE)
+
+
+def _kept_plan(state: State, scope: str) -> TaskPlan:
+    """Return the old plan, without the pending steps that the decision cancels by name."""
+    plan, decision = state.task_plan, state.last_decision
+    assert plan is not None
+    assert decision is not None
+    if scope == REMAINING and decision.steps_to_cancel:
+        stay = {s.step_id for s in _kept(state, plan, scope, decision.steps_to_cancel)}
+        plan = plan.with_steps(s for s in plan.steps if s.settled or s.step_id in stay)
+        if not _still_resolves(plan.answer, plan, state):
+            plan = plan.put(answer=None)
+    return plan.put(status=PlanStatus.EXECUTING)
+
+
+def _going_on(state: State, lab: Bench, kept: TaskPlan, reason: str) -> State:
+    """Go on with the old plan, as if no replan had been decided; it counts as one all the same."""
+    told = f"no new plan: {reason}; the old plan is kept"
+    lab.emit("on_thinking_content", "planning", told)
+    lab.recorder.mark(
+        "decision", "keep_plan", visit=state.visit, now=state.now,
+        output={"action": ReplanAction.CONTINUE.value, "reasoning": told},
+    )  # fmt: skip
+    old = state.task_plan
+    state = state.replace(
+        task_plan=kept, current_task_index=kept.current_index, next_action=EXECUTE_NEXT_TASK
+    )
+    return still_held(state, old)

@@ -11,12 +11,13 @@ import agentlab as al
 from agentlab.environments.chain import generate
 from agentlab.errors import ConfigError
 from agentlab.minds.planners.named import get_planner
-from agentlab.minds.planners.reference import NOISE, Reference
+from agentlab.minds.planners.noise import MISTAKES
+from agentlab.minds.planners.reference import Reference
 from agentlab.workflows.nodes.planning import plan_request
 
 
-def planned(scenario, noise=0.0, seed=0, number=0):
-    lab = al.Lab(scenario, planner=Reference(noise), seed=seed)
+def planned(scenario, noise=0.0, seed=0, number=0, **more):
+    lab = al.Lab(scenario, planner=Reference(noise, **more), seed=seed)
     state = lab.initial_state().replace(plans=number)
     return lab.planner.plan(plan_request(state, lab), lab)
 
@@ -111,9 +112,9 @@ def test_the_kinds_of_noise():
             (_, _, wrong), = plan  # fmt: skip
             assert sum(wrong[k] != arguments[k] for k in arguments) == 1
             kinds["wrong_argument"] += 1
-    assert within(kinds["gone"], n, 2 / len(NOISE))
+    assert within(kinds["gone"], n, 2 / len(MISTAKES))
     for kind in ("doubled", "wrong_target", "wrong_argument"):
-        assert within(kinds[kind], n, 1 / len(NOISE))
+        assert within(kinds[kind], n, 1 / len(MISTAKES))
 
 
 def test_a_swap_takes_two_neighbours():
@@ -146,13 +147,15 @@ def test_spoilt_plans_are_plans_that_can_be_carried_out():
     assert failed > 50
 
 
-def test_noise_is_keyed_by_seed_scenario_and_plan_number():
+def test_noise_is_keyed_by_seed_and_scenario_and_where_it_does_not_stand_by_plan_number():
     one, other = generate("medium", 0, length=6), generate("medium", 1, length=6)
     assert content(planned(one, 0.5, seed=1)) == content(planned(one, 0.5, seed=1))
     spoilt = {
         "seed": [content(planned(one, 0.5, seed=s)) for s in range(12)],
-        "number": [content(planned(one, 0.5, number=k)) for k in range(12)],
+        "number": [content(planned(one, 0.5, number=k, persistence=0)) for k in range(12)],
     }
+    standing = [content(planned(one, 0.5, number=k)) for k in range(12)]
+    assert all(plan == standing[0] for plan in standing)
     for plans in spoilt.values():
         assert len({repr(p) for p in plans}) > 8
     stages = lambda s, scenario: [  # noqa: E731
@@ -193,7 +196,7 @@ def test_no_noise_is_no_draw():
 def test_bad_arguments(text, match):
     with pytest.raises(ConfigError, match=match):
         get_planner(text)
-    assert get_planner("reference(0.2)").noise == 0.2
+    assert get_planner("reference(0.2)").noise.share == 0.2
 
 
 def test_the_whole_gold_plan_of_a_lab_is_one_value_for_all_its_runs():

@@ -11,8 +11,9 @@ from agentlab.environments.base import Call, Environment, Outcome
 from agentlab.environments.chain import Chain, generate
 from agentlab.errors import ConfigError, PlanError, UnknownNameError
 from agentlab.minds.base import PlanRequest
+from agentlab.minds.planners.drafts import locate
 from agentlab.minds.planners.named import get_planner
-from agentlab.minds.planners.search import Search, SearchExhausted, locate, shortest_plan
+from agentlab.minds.planners.search import Search, SearchExhausted, shortest_plan
 from agentlab.plans.references import Reference, lookup, parse
 from agentlab.state.records import Failure
 from agentlab.tools.calls import ToolError
