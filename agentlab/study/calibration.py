@@ -208,7 +208,7 @@ def measured(repetitions: int, *, reduced: bool = False) -> Iterator[Measured]:
         yield Measured("any wrong verdict", case, wrong, repetitions, f"at most {ALPHA:.0%}")
     for n, k, baseline, case in tested:
         held = simultaneous_coverage(n, k, repetitions, baseline)
-        yield Measured("all intervals hold", case, held, repetitions, "at least 95 %")
+        yield Measured("all intervals hold", case, held, repetitions, "about 95 %")
     fewer = max(repetitions // 5, 1)
     for n, k, baseline, case in tested:
         power = realised_power(n, k, fewer, baseline)
@@ -233,7 +233,7 @@ def _intervals(repetitions: int, clusters: Sequence[int], reduced: bool) -> Iter
             told,
             held_big,
             repetitions,
-            "about 88 %: not promised",
+            "no promise; 88 % was met",
         )
     for n, kind in product(clusters, SIZES):
         held_pair = pair_coverage(n, kind, repetitions)

@@ -10,6 +10,7 @@ import pytest
 
 import agentlab as al
 from agentlab.environments.chain import generate
+from agentlab.environments.fault_plan import Outage
 from agentlab.minds.planners.search import Search
 from agentlab.study.cells import ARM, CEILING, FLOOR, Cell, Runner, make_lab
 from agentlab.study.grid import Arm
@@ -84,6 +85,29 @@ def test_the_row_says_what_the_run_came_to():
         assert [s.row()[2:10] for s in spans] == [
             json.loads(json.dumps(s.row()[2:10])) for s in run.spans
         ]
+
+
+@pytest.mark.parametrize(
+    ("faults", "new"),
+    [
+        (al.FaultPlan(kinds={"error": 1}), 5),  # each call's own
+        (al.FaultPlan(kinds={"error": 1}, persistence={"permanent": 1}), 1),
+        (al.FaultPlan(outages=[Outage(tool="advance", start=0.0)]), 1),
+        (al.FaultPlan(outages=[Outage(tool="advance", start=0.0, seconds=1e6)]), 1),
+    ],
+)
+def test_a_fault_that_stands_is_new_once(faults, new):
+    """Five calls in a row, at rate 1 or within an outage: all meet a fault."""
+    plain = replace(ONE, arm=Arm("search", "retry(4)"), fault_rate=0.0 if faults.outages else 1.0)
+    row = result(plain, faults).row
+    assert (row["tool_calls"], row["faults_delivered"], row["faults_new"]) == (5, 5, new)
+    lasting = "permanent" if new == 1 and not faults.outages else "transient"
+    assert row["first_fault"] == f"error × {lasting} × announced"
+
+
+def test_without_a_fault_there_is_no_class():
+    row = result(replace(ONE, fault_rate=0.0)).row
+    assert (row["faults_new"], row["first_fault"]) == (0, None)
 
 
 def test_how_parallel_a_run_was():

@@ -32,6 +32,7 @@ def say(text: str) -> None:
 
 
 def show_results(study: Study, with_report: bool) -> None:
+    """Print leaderboard, rates and cautions; draw the plot, and write the report if asked."""
     from agentlab.study.pairing import ranked_runs
     from agentlab.views.cli.terminal import console, emit, leaderboard_table, paragraph, rates_table
     from agentlab.views.page.report import cautions, write_report
