@@ -91,9 +91,9 @@ def test_the_row_says_what_the_run_came_to():
     ("faults", "new"),
     [
         (al.FaultPlan(kinds={"error": 1}), 5),  # each call's own
-        (al.FaultPlan(kinds={"error": 1}, persistence={"permanent": 1}), 1),
-        (al.FaultPlan(outages=[Outage(tool="advance", start=0.0)]), 1),
-        (al.FaultPlan(outages=[Outage(tool="advance", start=0.0, seconds=1e6)]), 1),
+        (al.FaultPlan(kinds={"error": 1}, persistence={"until": 1}, duration=1e6), 1),
+        (al.FaultPlan(outages=[Outage(name="down", tool="advance", start=0.0)]), 1),
+        (al.FaultPlan(outages=[Outage(name="down", tool="advance", start=0.0, seconds=1e6)]), 1),
     ],
 )
 def test_a_fault_that_stands_is_new_once(faults, new):
@@ -101,7 +101,7 @@ def test_a_fault_that_stands_is_new_once(faults, new):
     plain = replace(ONE, arm=Arm("search", "retry(4)"), fault_rate=0.0 if faults.outages else 1.0)
     row = result(plain, faults).row
     assert (row["tool_calls"], row["faults_delivered"], row["faults_new"]) == (5, 5, new)
-    lasting = "permanent" if new == 1 and not faults.outages else "transient"
+    lasting = "until" if new == 1 and not faults.outages else "transient"
     assert row["first_fault"] == f"error × {lasting} × announced"
 
 
