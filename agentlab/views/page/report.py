@@ -128,6 +128,11 @@ def _section(title: str, *body: Child, text: str = "") -> Html:
 
 
 def _leaderboard(board: pd.DataFrame) -> Html:
+    headings = [
+        "", "arm", ">success", "", ">95 %", ">floor", ">ceiling", ">normal.", ">fault-free",
+        ">side eff.", ">recovery", ">on common", ">replans", ">calls", ">faults/call", ">sim. s",
+    ]  # fmt: skip
+    counts = [name for name in ("crashed", "infrastructure") if board[name].any()]
     rows = []
     for row in board.to_dict("records"):
         mark = row["verdict"] if row["verdict"] in ("best", "tied") else ""
@@ -140,15 +145,11 @@ def _leaderboard(board: pd.DataFrame) -> Html:
                 percent(row["recovery"], 1), percent(row["recovery_common"], 1),
                 number(row["replans"]), number(row["tool_calls"]),
                 number(row["delivered_per_call"], 2), number(row["sim_seconds"]),
-                str(row["crashed"]), str(row["infrastructure"]),
+                *(str(row[name]) for name in counts),
             ]
         )  # fmt: skip
-    headings = [
-        "", "arm", ">success", "", ">95 %", ">floor", ">ceiling", ">normal.", ">fault-free",
-        ">side eff.", ">recovery", ">on common", ">replans", ">calls", ">faults a call",
-        ">sim. s", ">crashed", ">no answer",
-    ]  # fmt: skip
-    return table(headings, rows)
+    told = {"crashed": ">crashed", "infrastructure": ">no answer"}
+    return table([*headings, *(told[name] for name in counts)], rows)
 
 
 def _interval(row: dict[Any, Any]) -> Html:

@@ -27,7 +27,7 @@ DEFINITIONS = {
     "95 % interval": "Of a share: Wilson's with an effective number of observations and a t "
     "quantile, both from clusters of tasks (Korn and Graubard 1998; Bell and McCaffrey 2002). Of "
     "other means: cluster-robust t (CR3).",
-    "fault rate, faults a call": "The rate is the chance that a call meets a new fault. One that "
+    "fault rate, faults/call": "The rate is the chance that a call meets a new fault. One that "
     "stands meets every later call to its tool too, so that faults delivered a call may be more; "
     "where none stand they are about as many.",
     "floor, ceiling": "What doing nothing reaches, and what any sequence of calls could have "
