@@ -45,7 +45,7 @@ class Family:
     """Simultaneous 95 % interval. With 1 cluster nan, with 2 to 5 all that is possible."""
     high: Floats
     p: Floats
-    """Two-sided, adjusted for all pairs."""
+    """Two-sided, adjusted for all pairs; nan with 1 cluster, and with under 6 beside others."""
     shown: Flags
     """Whether a difference is shown: 0 is outside the interval, p is at most 5 %."""
     n_clusters: npt.NDArray[np.intp]
@@ -100,13 +100,18 @@ def family(
     total, n_clusters = sizes.sum(0), (sizes > 0).sum(0)
     with np.errstate(invalid="ignore"):
         mean = differences.sum(0) / total
-    statistic, largest = statistics(differences, sign_patterns(len(sizes), draws, seed))
+    signs = sign_patterns(len(sizes), draws, seed)
+    enough = n_clusters >= FEWEST_CLUSTERS
+    tested = enough if enough.any() else ~enough  # what cannot be shown costs the others nothing
+    _, largest = statistics(differences[:, tested], signs)
+    statistic, _ = statistics(differences, signs[:1])
     c = threshold(largest)
     above = largest.size - np.searchsorted(largest, np.abs(statistic) - SAME)
-    shown = (np.abs(statistic) > c) & (n_clusters >= FEWEST_CLUSTERS)
+    shown = (np.abs(statistic) > c) & enough
     low, high = _intervals(differences, sizes, mean, c)
     for pair in np.flatnonzero(_flat(differences, sizes, mean)):
-        low[pair], high[pair] = _without_variation(mean[pair], sizes[:, pair], share, total.size)
+        half = _without_variation(sizes[:, pair], share, int(tested.sum()))
+        low[pair], high[pair] = mean[pair] - half, mean[pair] + half
     low, high = _agreeing(low, high, mean, shown)
     few = (n_clusters > 1) & (n_clusters < FEWEST_CLUSTERS)
     bound = 1.0 if share else np.inf
@@ -115,7 +120,7 @@ def family(
         low, high = np.clip(low, -1, 1), np.clip(high, -1, 1)
     unknown = n_clusters < 2
     low, high = np.where(unknown, np.nan, low), np.where(unknown, np.nan, high)
-    p = np.where(unknown, np.nan, above / largest.size)
+    p = np.where(unknown | ~tested, np.nan, above / largest.size)
     return Family(mean, low, high, p, shown, n_clusters)
 
 
@@ -164,11 +169,9 @@ def _flat(differences: Floats, sizes: Floats, mean: Floats) -> Flags:
     return flat
 
 
-def _without_variation(
-    mean: float, sizes: Floats, share: bool, n_pairs: int
-) -> tuple[float, float]:
+def _without_variation(sizes: Floats, share: bool, n_pairs: int) -> float:
+    """Return half the width of the interval of a pair whose differences are all alike."""
     sizes = sizes[sizes > 0]
     if not share or sizes.size < 2:
-        return np.nan, np.nan
-    half = never_seen(sizes, 1 - ALPHA / n_pairs)
-    return mean - half, mean + half
+        return np.nan
+    return never_seen(sizes, 1 - ALPHA / n_pairs)

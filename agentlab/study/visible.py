@@ -56,11 +56,14 @@ def smallest_visible(
     Returns
     -------
     float
-        nan where no possible difference would be shown so often, or with under 6 clusters.
+        nan where no possible difference would be shown so often, or with under 6 clusters. Columns
+        with fewer are left out where others have more.
     """
     kept = sizes.sum(1) > 0
     sums, sizes = sums[kept], sizes[kept]
-    if len(sums) < FEWEST_CLUSTERS:
+    enough = (sizes > 0).sum(0) >= FEWEST_CLUSTERS
+    pairs = [(a, b) for a, b in pairs if enough[a] and enough[b]]
+    if not pairs:
         return np.nan
     rng = np.random.default_rng(seed)
     repeated = _repetitions(sums, sizes, rng)

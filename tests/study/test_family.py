@@ -202,3 +202,18 @@ def test_fewer_pairs_are_easier_to_show(study):
     every, some = (family(differences[:, :m], n[:, :m], share=True) for m in (None, with_first))
     assert (some.p <= every.p[:with_first] + 1e-12).all()
     assert (some.shown >= every.shown[:with_first]).all()
+
+
+def test_what_cannot_be_shown_costs_the_others_nothing():
+    """Strata with a few clusters stand in the table, and no verdict depends on them."""
+    rng = np.random.default_rng(8)
+    differences, sizes = pairs_of(rng.random((9, 3)), np.ones(9))
+    rare, n = rng.normal(size=(9, 5)), np.zeros((9, 5))
+    n[:4] = 1
+    both = family(np.hstack([differences, rare * n]), np.hstack([sizes, n]), share=True)
+    alone = family(differences, sizes, share=True)
+    assert (both.p[:3] == alone.p).all()
+    assert (both.low[:3] == alone.low).all()
+    assert np.isnan(both.p[3:]).all()
+    assert not both.shown[3:].any()
+    assert (both.low[3:] == -1).all()

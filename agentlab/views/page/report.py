@@ -20,6 +20,7 @@ from agentlab.base.documents import interval, number, percent
 from agentlab.errors import StudyError, suggest
 from agentlab.study.compare import APART, limits, pairwise
 from agentlab.study.definition import command
+from agentlab.study.family import FEWEST_CLUSTERS
 from agentlab.study.grid import varying
 from agentlab.study.leaderboard import estimates, leaderboard
 from agentlab.study.pairing import levelled, ranked_runs
@@ -244,7 +245,7 @@ def _apart(runs: pd.DataFrame, factor: str, baseline: str | None, name: str) -> 
     if name == "fault_class" and runs["first_fault"].isna().all():
         return None
     found = pairwise(runs, "success", factor, baseline, apart=name)
-    found = found[found["n_tasks"] > 0]
+    found = found[found["n_clusters"] >= FEWEST_CLUSTERS]
     if not len(found):
         return None
     strata = list(dict.fromkeys(found[name]))
@@ -254,7 +255,9 @@ def _apart(runs: pd.DataFrame, factor: str, baseline: str | None, name: str) -> 
         [f"{a} − {b}", *(_difference(cells.get((a, b, s))) for s in strata)] for a, b in pairs_of
     ]
     told = [f">rate {s:g}" if name == "fault_rate" else f">{s}" for s in strata]
-    title = "By fault rate" if name == "fault_rate" else "By class of the first fault"
+    title = "By fault rate"
+    if name == "fault_class":
+        title = f"By class of the first fault, of those that {FEWEST_CLUSTERS} clusters met"
     body = (tag("summary", title), table(["a − b", *told], rows), tag("p", limits(found)))
     return tag("details", *body)
 
