@@ -59,7 +59,7 @@ class Model:
         Parameters
         ----------
         cursor : Cursor, optional
-            The run's count of repeated requests; None: a new one.
+            The run's count of repeated requests, with its seed; None: a new one, of seed 0.
         """
         if self.recording is not None:
             settings = {**self.settings, "supports": list(self.supports)}

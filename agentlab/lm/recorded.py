@@ -12,7 +12,7 @@ from agentlab.errors import ConfigError, LMError, LMRejected, RecordingMiss
 from agentlab.lm.cursor import Cursor
 from agentlab.lm.engine import Engine, Wrapper, identify, notes
 from agentlab.lm.misses import explain_miss
-from agentlab.lm.recording import Line, Recording
+from agentlab.lm.recording import Line, Name, Recording
 from agentlab.lm.serde import (
     Event,
     Request,
@@ -34,7 +34,7 @@ class Recorded(Wrapper):
     model : str
         Named in messages.
     cursor : Cursor, optional
-        The run's; None: a new one.
+        The run's, with its seed; None: a new one, of seed 0.
     inner : Engine, optional
         Who is asked; mode ``replay`` needs none.
     settings : mapping, optional
@@ -79,14 +79,14 @@ class Recorded(Wrapper):
     def close(self) -> None:
         """Do nothing: engine and recording are shared by other runs."""
 
-    def _name(self, request: Request) -> tuple[str, int]:
+    def _name(self, request: Request) -> Name:
         key = identify(request)[1]
         current = notes()
         occurrence = current.occurrence = self.cursor.next(key)
         current.counted = key
-        return key, occurrence
+        return key, occurrence, self.cursor.seed
 
-    def _found(self, name: tuple[str, int], request: Request) -> Line | None:
+    def _found(self, name: Name, request: Request) -> Line | None:
         if self.recording.mode == "record":
             return None
         line = self.recording.find(*name)
@@ -101,7 +101,7 @@ class Recorded(Wrapper):
         return line
 
     @contextmanager
-    def _line(self, name: tuple[str, int], request: Request) -> Iterator[Line | None]:
+    def _line(self, name: Name, request: Request) -> Iterator[Line | None]:
         """Give what is recorded; where nothing is, let one thread ask what several want to know."""
         line = self._found(name, request)
         if line is not None or self.recording.mode == "record":
@@ -112,7 +112,7 @@ class Recorded(Wrapper):
             yield self._found(name, request)  # another thread may have asked
             pending.pop(name, None)
 
-    def _asked(self, name: tuple[str, int], request: Request) -> Response:
+    def _asked(self, name: Name, request: Request) -> Response:
         assert self.inner is not None
         try:
             response = self.inner.complete(request)
@@ -121,7 +121,7 @@ class Recorded(Wrapper):
             raise
         return self._add(name, request, {"response": response_document(response)}, response)
 
-    def _streamed(self, name: tuple[str, int], request: Request) -> Iterator[Event]:
+    def _streamed(self, name: Name, request: Request) -> Iterator[Event]:
         assert self.inner is not None
         events = []
         try:
@@ -134,12 +134,11 @@ class Recorded(Wrapper):
         document = response_document(response_of(request, events))
         self._add(name, request, {"response": document, "chunks": text_sizes(events)})
 
-    def _add(
-        self, name: tuple[str, int], request: Request, what: Line, response: Response = None
-    ) -> Response:
+    def _add(self, name: Name, request: Request, what: Line, response: Response = None) -> Response:
         line: Line = {
             "key": name[0],
             "occurrence": name[1],
+            "seed": name[2],
             "model": self.model,
             "settings": self.settings,
             "request": identify(request)[0],
