@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
-from itertools import product
+from itertools import chain, product
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from agentlab.base.documents import Json, digest
-from agentlab.errors import AgentLabError, StudyError, suggest
+from agentlab.errors import AgentLabError, ConfigError, StudyError, suggest
 from agentlab.lab.lab import Lab
 from agentlab.lm.model import Model
 from agentlab.minds.base import Planner, Reflector, Responder
 from agentlab.minds.planners.named import get_planner
-from agentlab.minds.strategies.base import Strategy
+from agentlab.minds.strategies.base import Budget, Strategy
+from agentlab.minds.strategies.budgets import bounded, budget_levels, budget_text
+from agentlab.minds.strategies.named import get_strategy
 from agentlab.state.tool_loop import PendingApproval
 from agentlab.study.identity import Described, label_of, name_of
 from agentlab.workflows.named import get_workflow
@@ -70,6 +72,9 @@ class Arm:
         "rules" and "template", or "lm"; default: the model where there is one.
     review : str or callable, optional
         Who answers where a tool needs approval: "approve", "reject" or a function (see ``Lab``).
+    budget : str, mapping or Budget, optional
+        Bounds in place of the strategy's own: "replans=3,seconds=60", {"replans": 3}, or a whole
+        ``Budget``. Kept as text (see ``agentlab.minds.strategies.budgets``).
     """
 
     planner: str | Planner = "search"
@@ -80,6 +85,11 @@ class Arm:
     reflector: str | Reflector | None = None
     responder: str | Responder | None = None
     review: str | Reviewer | None = None
+    budget: str | Mapping[str, float | None] | Budget | None = None
+
+    def __post_init__(self) -> None:
+        if self.budget is not None:
+            object.__setattr__(self, "budget", budget_text(self.budget))
 
     @property
     def named(self) -> bool:
@@ -104,8 +114,17 @@ class Arm:
 
     @property
     def options(self) -> dict[str, Any]:
-        """What a lab is told of the arm: every axis but the workflow, which is no part of a lab."""
-        return {axis: getattr(self, axis) for axis in AXES if axis != "workflow"}
+        """What a lab is told of the arm: every axis but the workflow, which is no part of a lab.
+
+        Of the budget it is told by the strategy, whose bounds it takes the place of.
+        """
+        told = {axis: getattr(self, axis) for axis in AXES if axis not in ("workflow", "budget")}
+        if self.budget is not None:
+            own = get_strategy(self.strategy) if isinstance(self.strategy, str) else self.strategy
+            if not isinstance(own, Strategy):
+                raise StudyError(f"a budget bounds an agentlab.Strategy, got {own!r}")
+            told["strategy"] = bounded(own, str(self.budget))
+        return told
 
     @cached_property
     def label(self) -> str:
@@ -113,7 +132,7 @@ class Arm:
         words = []
         for axis, value in self.factors.items():
             if axis in ALWAYS or value != DEFAULTS[axis]:
-                bare = axis in (*ALWAYS, "workflow", "lm")
+                bare = axis in (*ALWAYS, "workflow", "lm", "budget")
                 words.append(str(value).partition("@")[0] if bare else f"{axis}={value}")
         return " × ".join(words)
 
@@ -226,6 +245,11 @@ class Axes(TypedDict, total=False):
     reflector: str | Reflector | Sequence[str | Reflector | None] | None
     responder: str | Responder | Sequence[str | Responder | None] | None
     review: str | Reviewer | Sequence[str | Reviewer | None] | None
+    budget: SomeBudgets | Sequence[SomeBudgets | None] | None
+
+
+SomeBudgets = str | Mapping[str, "float | Sequence[float | None] | None"] | Budget
+"""One budget, or by several values of a kind several."""
 
 
 def grid(**axes: Unpack[Axes]) -> tuple[Arm, ...]:
@@ -235,7 +259,8 @@ def grid(**axes: Unpack[Axes]) -> tuple[Arm, ...]:
     ----------
     **axes
         ``planner``, ``strategy``, ``workflow``, ``workers``, ``lm``, ``reflector``, ``responder``,
-        ``review``: a value or a list of values.
+        ``review``, ``budget``: a value or a list of values. A text or mapping with several values
+        of a kind of budget stands for as many budgets: ``budget="replans=1,3,10"``.
 
     Returns
     -------
@@ -250,11 +275,16 @@ def grid(**axes: Unpack[Axes]) -> tuple[Arm, ...]:
     --------
     >>> [a.label for a in grid(planner="search", strategy=["never", "retry(2)"])]
     ['search × never', 'search × retry(2)']
+    >>> [a.label for a in grid(strategy="on_error", budget="replans=1,3")]
+    ['search × on_error × replans=1', 'search × on_error × replans=3']
     """
     for name in axes:
         if name not in AXES:
             raise StudyError(f"an arm has no {name!r}; {suggest(name, AXES)}")
-    values = [_listed(v) for v in axes.values()]
+    try:
+        values = [_budgets(v) if name == "budget" else _listed(v) for name, v in axes.items()]
+    except ConfigError as e:
+        raise StudyError(str(e)) from e
     if any(not v for v in values):
         raise StudyError("an axis of the grid has no value")
     arms = tuple(
@@ -265,6 +295,11 @@ def grid(**axes: Unpack[Axes]) -> tuple[Arm, ...]:
 
 def _listed(value: Any) -> list[Any]:
     return list(value) if isinstance(value, (list, tuple, set)) else [value]
+
+
+def _budgets(value: Any) -> list[str | None]:
+    levels = [[None] if one is None else budget_levels(one) for one in _listed(value)]
+    return list(chain.from_iterable(levels))
 
 
 def workflow_of(arm: Arm) -> Workflow:

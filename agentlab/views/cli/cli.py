@@ -122,6 +122,7 @@ def evaluate(
     reflector: options.Reflector = None,
     responder: options.Responder = None,
     review: options.Review = None,
+    budget: options.Budget = None,
     record: options.Record = None,
     processes: options.Processes = None,
     threads: options.Threads = None,
@@ -137,7 +138,7 @@ def evaluate(
     The same command goes on where it was stopped. Example: agentlab eval travel --strategy never
     --strategy 'retry(2)' --fault-rate 0,0.1 --seeds 10
     """
-    from agentlab.study.definition import parse_names, parse_rates, parse_workers
+    from agentlab.study.definition import parse_budgets, parse_names, parse_rates, parse_workers
 
     definition = _definition(suite, lm or ()).replace(
         **_several(planner=planner, strategy=strategy, lm=lm, reflector=reflector,
@@ -145,6 +146,7 @@ def evaluate(
         workflow=parse_names(",".join(workflow)) if workflow else None,
         fault_rate=parse_rates(",".join(fault_rate)) if fault_rate else None,
         workers=parse_workers(",".join(workers)) if workers else None,
+        budget=parse_budgets(budget) if budget else None,
         seeds=seeds, faults=faults, limit=limit, out=out,
     )  # fmt: skip
     study = definition.study(controls=not no_controls, record=record)
