@@ -20,6 +20,7 @@ from agentlab.minds.strategies.base import Budget, Strategy
 from agentlab.minds.strategies.budgets import bounded, budget_levels, budget_text
 from agentlab.minds.strategies.named import get_strategy
 from agentlab.state.tool_loop import PendingApproval
+from agentlab.study.endpoints import DIGITS, apart, model_of
 from agentlab.study.identity import Described, label_of, name_of
 from agentlab.workflows.named import get_workflow
 from agentlab.workflows.workflow import Workflow
@@ -30,10 +31,6 @@ if TYPE_CHECKING:
 
 ALWAYS = ("planner", "strategy")
 """Axes that every arm's label names."""
-
-DIGITS = 4
-"""Of a digest, behind what objects are called that would be called the same."""
-
 
 Reviewer = Callable[[PendingApproval], Any]
 """Answers for a call that waits (see ``Lab``)."""
@@ -133,7 +130,9 @@ class Arm:
         for axis, value in self.factors.items():
             if axis in ALWAYS or value != DEFAULTS[axis]:
                 bare = axis in (*ALWAYS, "workflow", "lm", "budget")
-                words.append(str(value).partition("@")[0] if bare else f"{axis}={value}")
+                words.append(str(value) if bare else f"{axis}={value}")
+                if axis == "lm" and isinstance(self.lm, str):
+                    words[-1] = model_of(self.lm) + self.__dict__.get("_endpoint", "")
         return " × ".join(words)
 
     def to_json(self) -> dict[str, Json]:
@@ -165,6 +164,11 @@ class Arm:
             written["object"] = f"{plain}#{str(written['digest'])[:DIGITS]}"
         for name in ("factors", "label"):
             self.__dict__.pop(name, None)
+
+    def call_by_endpoint(self, told: str) -> None:
+        """Put what tells its endpoint behind the model's name; another arm asks another one."""
+        self.__dict__["_endpoint"] = told
+        self.__dict__.pop("label", None)
 
     def check_made(self) -> None:
         """Refuse an arm that was read from a folder and cannot be made again from there.
@@ -316,8 +320,18 @@ def workflow_of(arm: Arm) -> Workflow:
     return found
 
 
-def _tell_apart(arms: Sequence[Arm]) -> None:
-    """See to it that arms of other objects are called otherwise."""
+def tell_apart(arms: Sequence[Arm]) -> None:
+    """See to it that arms of other objects, or other endpoints, are called otherwise."""
+    models: dict[str, list[Arm]] = {}
+    for arm in arms:
+        if isinstance(arm.lm, str):
+            models.setdefault(model_of(arm.lm), []).append(arm)
+    for asking in models.values():
+        lms = dict.fromkeys(str(arm.lm) for arm in asking)
+        if len(lms) > 1 and not all("_endpoint" in arm.__dict__ for arm in asking):
+            told = apart(lms)
+            for arm in asking:
+                arm.call_by_endpoint(told[str(arm.lm)])
     for label, n in Counter(a.label for a in arms).items():
         if n > 1:
             for arm in (a for a in arms if a.label == label):
@@ -349,7 +363,7 @@ def check_arms(arms: Iterable[Arm]) -> tuple[Arm, ...]:
             raise StudyError(f"arm {arm.label!r}: {e}") from e
         if isinstance(arm.workers, bool) or not isinstance(arm.workers, int) or arm.workers < 1:
             raise StudyError(f"arm {arm.label!r}: workers must be an integer of at least 1")
-    _tell_apart(checked)
+    tell_apart(checked)
     doubled = [label for label, n in Counter(a.label for a in checked).items() if n > 1]
     if doubled:
         raise StudyError(f"two arms are called {min(doubled)!r}, and they are the same")

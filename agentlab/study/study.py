@@ -25,7 +25,7 @@ from agentlab.errors import StudyError
 from agentlab.lab.named import connected
 from agentlab.lm.recording import Recording
 from agentlab.study.cells import ARM, CEILING, FLOOR, Cell, Runner
-from agentlab.study.grid import Arm, arm_from_json, check_arms
+from agentlab.study.grid import Arm, arm_from_json, check_arms, tell_apart
 from agentlab.study.pool import computed
 from agentlab.study.progress import showing
 from agentlab.study.provenance import code_fingerprint, versions
@@ -94,6 +94,7 @@ class Study(Results):
         record: str | Path | None = None,
     ) -> None:  # fmt: skip
         self.arms = tuple(arms)
+        tell_apart(self.arms)
         self.suite = _suite(suite)
         self.fault_rates = _rates(fault_rate)
         self.seeds = _seeds(seeds)

@@ -61,7 +61,7 @@ def test_every_spelling_of_a_budget_is_one_arm():
         assert Arm(budget=other).key() == one.key()
     whole = Arm(strategy="every_step", budget=Budget(replans=1))
     assert whole.options["strategy"].budget == Budget(replans=1)
-    with pytest.raises(StudyError, match=r"two arms are called .*replans=1.* and they are the same"):
+    with pytest.raises(StudyError, match=r"two arms are called .*replans=1.* the same"):
         grid(budget=["replans=1", {"replans": 1}])
     with pytest.raises(ConfigError, match="which stands for 2 budgets"):
         Arm(budget="replans=1,2")
