@@ -15,8 +15,8 @@ from agentlab.base.documents import Json
 
 
 def explain_miss(
-    where: str, key: str, occurrence: int, seed: int | None, asked: dict[str, Json],
-    lines: Sequence[dict[str, Any]],
+    where: str, key: str, occurrence: int, seed: int | None, endpoint: str,
+    asked: dict[str, Json], lines: Sequence[dict[str, Any]],
 ) -> str:  # fmt: skip
     """Say what was asked for and how the nearest recording differs.
 
@@ -24,16 +24,18 @@ def explain_miss(
     ----------
     where : str
         Names the recording.
-    key, occurrence, seed : str, int, int
+    key, occurrence, seed, endpoint : str, int, int, str
         What was looked for.
     asked : dict
         The request document.
     lines : sequence of dict
-        What is recorded: ``key``, ``seed`` where there is one, ``model``, ``request``.
+        What is recorded: ``key``, ``seed`` and ``endpoint`` where there is one, ``model``,
+        ``request``.
     """
     times = f"for the {occurrence + 1}. time" if occurrence else "once"
     head = f"{where} holds no reply to request {key} (asked {times} in this run, seed {seed})"
-    same = [line for line in lines if line["key"] == key]
+    alike = [line for line in lines if line["key"] == key]
+    same = [line for line in alike if line.get("endpoint", "") == endpoint]
     mine = {line["occurrence"] for line in same if line.get("seed") in (None, seed)}
     if len(mine) > occurrence:
         return f"{head}: an occurrence is missing, the file was edited"
@@ -44,6 +46,10 @@ def explain_miss(
             f"{head}: it holds some for {_seeds(same)}, and each seed is a draw of its own; run "
             "those, or ask for this one (mode 'replay_or_call', or --record)"
         )
+    if alike:
+        whose = sorted({line.get("endpoint", "") or "one without a name" for line in alike})
+        of = endpoint or "one without a name"
+        return f"{head}: what it holds is of the endpoint {' and '.join(whose)}, not {of}"
     if not lines:
         return f"{head}: it is empty"
     models = sorted({line["model"] for line in lines})

@@ -37,6 +37,8 @@ class Model:
     """Where it is asked, when that is not the vendor's own address."""
     streams: bool = True
     recording: Recording | None = field(default=None, repr=False)
+    endpoint: str = field(default="", repr=False)
+    """Told in the recording, where it holds several of this name; empty: it does not."""
     probe: Probe | None = field(default=None, repr=False)
     """Finds out whether tools may be sent, where that is not known; None: they may not."""
 
@@ -49,9 +51,12 @@ class Model:
             "supports": list(self.supports),
         }
 
-    def recorded(self, recording: Recording) -> Model:
-        """Return this model with its calls recorded, or served, as the recording's mode says."""
-        return replace(self, recording=recording)
+    def recorded(self, recording: Recording, endpoint: str = "") -> Model:
+        """Return this model with its calls recorded, or served, as the recording's mode says.
+
+        Where the recording is shared by several models of this name, ``endpoint`` says which.
+        """
+        return replace(self, recording=recording, endpoint=endpoint)
 
     def bind(self, cursor: Cursor | None = None) -> Engine:
         """Return the engine of one run.
@@ -63,7 +68,9 @@ class Model:
         """
         if self.recording is not None:
             settings = {**self.settings, "supports": list(self.supports)}
-            engine: Engine = Recorded(self.recording, self.name, cursor, self.engine, settings)
+            engine: Engine = Recorded(
+                self.recording, self.name, cursor, self.engine, settings, self.endpoint
+            )
         elif self.engine is not None:
             engine = self.engine
         else:

@@ -39,6 +39,8 @@ class Recorded(Wrapper):
         Who is asked; mode ``replay`` needs none.
     settings : mapping, optional
         Written beside each call, without secrets.
+    endpoint : str
+        Of several models of that name, whose replies are served and written.
 
     Raises
     ------
@@ -51,12 +53,13 @@ class Recorded(Wrapper):
     def __init__(
         self, recording: Recording, model: str, cursor: Cursor | None = None,
         inner: Engine | None = None, settings: Mapping[str, Json] | None = None,
+        endpoint: str = "",
     ) -> None:  # fmt: skip
         if inner is None and recording.mode != "replay":
             raise ConfigError(f"mode {recording.mode!r} of {recording.path} needs an engine to ask")
         self.recording, self.model = recording, model
         self.cursor = Cursor() if cursor is None else cursor
-        self.inner, self.settings = inner, dict(settings or {})
+        self.inner, self.settings, self.endpoint = inner, dict(settings or {}), endpoint
 
     def __repr__(self) -> str:
         return f"Recorded({self.recording!r}, {self.inner!r})"
@@ -84,7 +87,7 @@ class Recorded(Wrapper):
         current = notes()
         occurrence = current.occurrence = self.cursor.next(key)
         current.counted = key
-        return key, occurrence, self.cursor.seed
+        return key, occurrence, self.cursor.seed, self.endpoint
 
     def _found(self, name: Name, request: Request) -> Line | None:
         if self.recording.mode == "record":
@@ -139,6 +142,7 @@ class Recorded(Wrapper):
             "key": name[0],
             "occurrence": name[1],
             "seed": name[2],
+            **({"endpoint": name[3]} if name[3] else {}),
             "model": self.model,
             "settings": self.settings,
             "request": identify(request)[0],

@@ -13,7 +13,9 @@ run's ``Cursor``: the first asking gets the first reply, and another run gets th
 whatever order runs and threads go. The seed is the run's: a model that is sampled answers anew for
 every seed, and runs of one seed, whatever their arm, share what they ask alike. At temperature 0 it
 is the same, for servers promise no more there than replies that are mostly equal. A line without a
-seed (older versions wrote no other) is the reply for every seed that has no line of its own.
+seed (older versions wrote no other) is the reply for every seed that has no line of its own. Where
+one study asks a model of one name at several endpoints, ``endpoint`` is a part of the name too, for
+one would be served what the other said; else it is left out, and the address does not matter.
 
 **File.** JSON lines, a recording a line::
 
@@ -52,14 +54,14 @@ from agentlab.errors import ConfigError, JsonError, ReplayError, suggest
 
 Mode = Literal["replay", "record", "replay_or_call"]
 Line = dict[str, Json]
-Name = tuple[str, int, int | None]
-"""Key, occurrence and seed; None: of every seed."""
+Name = tuple[str, int, int | None, str]
+"""Key, occurrence, seed (None: of every seed) and endpoint (empty: it does not matter)."""
 
 FIELDS = (
-    "key", "occurrence", "seed", "model", "settings", "request", "response", "error", "usage",
-    "cost", "chunks",
+    "key", "occurrence", "seed", "endpoint", "model", "settings", "request", "response", "error",
+    "usage", "cost", "chunks",
 )  # fmt: skip
-"""Fields of a line, in order; ``error`` and ``chunks`` only where they apply."""
+"""Fields of a line, in order; ``endpoint``, ``error``, ``chunks`` only where they apply."""
 REQUIRED = ("key", "occurrence", "model", "settings", "request")
 
 
@@ -115,10 +117,12 @@ class Recording:
         with self._lock:
             return [self._tape[name] for name in sorted(self._tape, key=_place)]
 
-    def find(self, key: str, occurrence: int, seed: int | None = None) -> Line | None:
+    def find(
+        self, key: str, occurrence: int, seed: int | None = None, endpoint: str = ""
+    ) -> Line | None:
         """Return the recorded call, or None: that of the seed, else that of every seed."""
-        own = self._tape.get((key, occurrence, seed))
-        return own if own is not None else self._tape.get((key, occurrence, None))
+        own = self._tape.get((key, occurrence, seed, endpoint))
+        return own if own is not None else self._tape.get((key, occurrence, None, endpoint))
 
     def add(self, line: Line) -> Line:
         """Write a call down and return the one that counts.
@@ -197,6 +201,8 @@ class Recording:
                 f"{self.path}, line {number}: no recording: expected {', '.join(REQUIRED)} "
                 f"and response or error; missing: {', '.join(missing) or 'one of the last two'}"
             )
+        if not isinstance(recorded.get("endpoint", ""), str):
+            raise ReplayError(f"{self.path}, line {number}: no recording: endpoint is no text")
         seed = recorded.get("seed")
         if seed is not None and type(seed) is not int:
             raise ReplayError(
@@ -207,13 +213,13 @@ class Recording:
 
 
 def _name(line: Line) -> Name:
-    return line["key"], line["occurrence"], line.get("seed")
+    return line["key"], line["occurrence"], line.get("seed"), line.get("endpoint", "")
 
 
-def _place(name: Name) -> tuple[str, int, bool, int]:
+def _place(name: Name) -> tuple[str, int, bool, int, str]:
     """Return where a name stands in the file: that of every seed before those of one."""
-    key, occurrence, seed = name
-    return key, occurrence, seed is not None, seed or 0
+    key, occurrence, seed, endpoint = name
+    return key, occurrence, seed is not None, seed or 0, endpoint
 
 
 def _encoded(line: Line) -> bytes:

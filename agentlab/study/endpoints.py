@@ -53,6 +53,15 @@ def address_of(lm: str) -> Address:
     return Address(parts.scheme, host, port, parts.path.partition(";")[0].rstrip("/"))
 
 
+def asked_at(lm: str) -> tuple[str, str]:
+    """Return how requests call a model, and where it is asked; empty: at its vendor's address."""
+    kind, _, script = lm.partition(":")
+    if kind == "scripted":
+        return "scripted/model", script
+    place = address_of(lm).text() or f"#{digest(lm)}"
+    return model_of(lm).partition("?")[0], place if "@" in lm else ""
+
+
 def apart(lms: Iterable[str]) -> dict[str, str]:
     """Return what follows the name of one model, for each of its endpoints.
 

@@ -20,7 +20,7 @@ from agentlab.minds.strategies.base import Budget, Strategy
 from agentlab.minds.strategies.budgets import bounded, budget_levels, budget_text
 from agentlab.minds.strategies.named import get_strategy
 from agentlab.state.tool_loop import PendingApproval
-from agentlab.study.endpoints import DIGITS, apart, model_of
+from agentlab.study.endpoints import DIGITS, apart, asked_at, model_of
 from agentlab.study.identity import Described, label_of, name_of
 from agentlab.workflows.named import get_workflow
 from agentlab.workflows.workflow import Workflow
@@ -164,6 +164,11 @@ class Arm:
             written["object"] = f"{plain}#{str(written['digest'])[:DIGITS]}"
         for name in ("factors", "label"):
             self.__dict__.pop(name, None)
+
+    @property
+    def asked_at(self) -> str:
+        """Where its model is asked, if others beside it ask one of that name elsewhere."""
+        return str(self.__dict__.get("_asked_at", ""))
 
     def call_by_endpoint(self, told: str) -> None:
         """Put what tells its endpoint behind the model's name; another arm asks another one."""
@@ -332,10 +337,24 @@ def tell_apart(arms: Sequence[Arm]) -> None:
             told = apart(lms)
             for arm in asking:
                 arm.call_by_endpoint(told[str(arm.lm)])
+    places: dict[str, dict[str, list[Arm]]] = {}
+    for arm in arms:
+        if arm.lm is not None and not isinstance(arm.lm, Stored):
+            name, place = asked_at(arm.lm) if isinstance(arm.lm, str) else _asked_at(arm)
+            places.setdefault(name, {}).setdefault(place, []).append(arm)
+    for place, asking in chain.from_iterable(p.items() for p in places.values() if len(p) > 1):
+        for arm in asking:
+            arm.__dict__["_asked_at"] = place
     for label, n in Counter(a.label for a in arms).items():
         if n > 1:
             for arm in (a for a in arms if a.label == label):
                 arm.call_by_digest()
+
+
+def _asked_at(arm: Arm) -> tuple[str, str]:
+    written: Any = arm.to_json()["lm"]
+    place = getattr(arm.lm, "base_url", None) or f"#{written['digest']}"
+    return str(name_of(arm.lm)), place
 
 
 def check_arms(arms: Iterable[Arm]) -> tuple[Arm, ...]:

@@ -495,7 +495,7 @@ def test_a_miss_shows_the_nearest_and_what_differs(tmp_path):
 def test_a_miss_in_a_long_line_shows_where_it_parts():
     old, new = "x" * 500 + "OLD" + "y" * 500, "x" * 500 + "NEW" + "y" * 500
     lines = [{"key": "k", "model": "m", "request": {"model": "m", "system": old}}]
-    message = explain_miss("f", "q", 0, 0, {"model": "m", "system": new}, lines)
+    message = explain_miss("f", "q", 0, 0, "", {"model": "m", "system": new}, lines)
     assert "...xxx" in message
     assert "OLDyyy" in message
     assert "NEWyyy" in message
@@ -512,16 +512,17 @@ def test_a_miss_in_a_long_line_shows_where_it_parts():
         ([("q", "m", 0), ("q", "m", 2, 3)], 1, "an occurrence is missing, the file was edited"),
         ([("q", "m", 0, 7)], 0, "(asked once in this run, seed 3): it holds some for seed 7, and"),
         ([("q", "m", 0, s) for s in (9, -1, 0, 9)], 0, "it holds some for seeds -1, 0, 9, and"),
+        ([("q", "m", 0, 3, "http://a")], 0, "what it holds is of the endpoint http://a, not one "),
         ([("q", "m", 0, s) for s in range(10, 20)], 0, "seeds 10, 11, 12, 13, 14 and 5 more, and"),
     ],
 )
 def test_other_misses(lines, occurrence, words):
-    fields = ("key", "model", "occurrence", "seed")
+    fields = ("key", "model", "occurrence", "seed", "endpoint")
     lines = [
         {"occurrence": 0, **dict(zip(fields, line, strict=False)), "request": {"model": line[1]}}
         for line in lines
     ]
-    assert words in explain_miss("f", "q", occurrence, 3, {"model": "m"}, lines)
+    assert words in explain_miss("f", "q", occurrence, 3, "", {"model": "m"}, lines)
 
 
 def test_a_miss_among_many_is_told_soon():
@@ -531,7 +532,7 @@ def test_a_miss_among_many_is_told_soon():
         for i in range(500)
     ]
     started = time.perf_counter()
-    explain_miss("f", "q", 0, 0, {"model": "m", "system": f"{text}x\n{text}"}, lines)
+    explain_miss("f", "q", 0, 0, "", {"model": "m", "system": f"{text}x\n{text}"}, lines)
     assert time.perf_counter() - started < 5
 
 

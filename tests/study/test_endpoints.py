@@ -13,6 +13,8 @@ import agentlab as al
 from agentlab.environments.chain import generate
 from agentlab.environments.suites import Suite
 from agentlab.errors import StudyError
+from agentlab.lm.connect import connect
+from agentlab.lm.recording import Recording
 from agentlab.study.endpoints import Address, address_of, apart, model_of
 from agentlab.study.grid import Arm, check_arms, grid, tell_apart
 from agentlab.study.study import Study
@@ -197,3 +199,57 @@ def test_two_endpoints_are_compared(endpoints, tmp_path):
     one.run(processes=1)
     assert [a.label for a in one.arms] == labels
     assert model_of(endpoints[0].lm) == "openai/m"
+
+
+@pytest.mark.parametrize("way", [(1, 1), (1, 8), (2, 1)], ids=str)
+def test_endpoints_that_share_a_recording_share_no_reply(endpoints, tmp_path, way):
+    tape = tmp_path / "calls.jsonl"
+    made = study(endpoints, tmp_path / "one", record=tape)
+    made.run(processes=way[0], threads=way[1])
+    replies = told(made)
+    assert sorted(map(sorted, replies.values())) == [["I am the first."], ["I am the second."]]
+    asked = [e.asked for e in endpoints]
+    lines = [json.loads(line) for line in tape.read_text().splitlines()]
+    assert [sum(line["endpoint"] in e.lm for line in lines) for e in endpoints] == asked
+    assert lines == Recording(tape).lines()
+    again = study(endpoints, tmp_path / "two", record=tape)
+    again.run(processes=1)
+    assert told(again) == replies
+    assert [e.asked for e in endpoints] == asked
+    assert len(told(Study.open(tmp_path / "two"))) == 2
+    arms = grid(planner="search", lm=f"recorded:{tape}")
+    alone = Study(arms, SUITE, seeds=1, out=tmp_path / "three", controls=False)
+    alone.run(processes=1)
+    missed = alone.lm_calls["error"]
+    assert missed.str.contains("what it holds is of the endpoint http://127.0.0.1").all()
+    assert len(missed)
+
+
+def test_one_endpoint_is_recorded_without_its_address(endpoints, tmp_path):
+    """So the recording is served wherever the server has moved to."""
+    tape = tmp_path / "calls.jsonl"
+    study(endpoints[:1], tmp_path / "one", record=tape).run(processes=1)
+    assert "127.0.0.1" not in tape.read_text()
+    moved = study(endpoints[1:], tmp_path / "two", record=tape)
+    moved.run(processes=1)
+    assert endpoints[1].asked == 0
+    assert set().union(*told(moved).values()) == {"I am the first."}
+
+
+def test_scripts_that_share_a_recording_share_no_reply(tmp_path):
+    for name in ("one", "two"):
+        (tmp_path / f"{name}.json").write_text(json.dumps([{"when": "", "say": f"I am {name}."}]))
+    arms = grid(planner="search", lm=[f"scripted:{tmp_path}/{n}.json" for n in ("one", "two")])
+    made = Study(arms, SUITE, seeds=1, out=tmp_path / "out", record=tmp_path / "calls.jsonl",
+                 controls=False)  # fmt: skip
+    made.run(processes=1)
+    assert sorted(map(sorted, told(made).values())) == [["I am one."], ["I am two."]]
+
+
+def test_models_that_are_objects_share_no_reply(endpoints, tmp_path):
+    models = [connect(e.lm) for e in endpoints]
+    arms = grid(planner="search", lm=models)
+    made = Study(arms, SUITE, seeds=1, record=tmp_path / "calls.jsonl", controls=False)
+    made.run(processes=1)
+    assert sorted(map(sorted, told(made).values())) == [["I am the first."], ["I am the second."]]
+    assert len({a.label for a in arms}) == 2
