@@ -73,7 +73,8 @@ class Talk:
         self._state, self._recorder, self._journal = state, recorder, journal
         self._step_id, self._attempt = step_id, attempt
         self._place = (within + step_id).rstrip("/")  # as fault plans name it
-        self._requests, self._prompts = Cursor(state.lm_requests), Cursor(state.lm_prompts)
+        self._requests = Cursor(state.lm_requests, state.seed)
+        self._prompts = Cursor(state.lm_prompts, state.seed)
         self._nth = 0
         self._door: Door | None = None  # while it is open
         self._recalled: dict[str, Json] | None = None  # what the journal knows of the call
@@ -244,8 +245,10 @@ def _kept(call: LMCall) -> dict[str, Json]:
     return kept if call.counted == call.key else {**kept, "counted": call.counted}
 
 
-def ask_again(model: Model | None, call: Span, prompt: str | None = None) -> str:
+def ask_again(model: Model | None, call: Span, prompt: str | None = None, seed: int = 0) -> str:
     """Ask a model what it was asked in a call, or that with another last message.
+
+    A recording has the run's reply to it by the run's ``seed``.
 
     Raises
     ------
@@ -261,7 +264,7 @@ def ask_again(model: Model | None, call: Span, prompt: str | None = None) -> str
         last = {"role": "user", "parts": [{"type": "text", "text": prompt}]}
         request["messages"] = [*request["messages"][:-1], last]
     with lm_errors():
-        return text_of(model.bind(Cursor()).complete(request_from(request)))
+        return text_of(model.bind(Cursor(seed=seed)).complete(request_from(request)))
 
 
 def _error_of(text: str, model: str) -> LMError:

@@ -1,4 +1,4 @@
-"""How often a run made each request: the place in a recording."""
+"""How often a run made each request, and with which seed: the place in a recording."""
 
 from __future__ import annotations
 
@@ -13,9 +13,12 @@ class Cursor:
     ----------
     counts : mapping, optional
         Key to count, to go on from: a fork's cursor starts from its parent's counts.
+    seed : int
+        The run's, which tells its replies from those of another seed; default: that of a ``Lab``.
     """
 
-    def __init__(self, counts: Mapping[str, int] | None = None) -> None:
+    def __init__(self, counts: Mapping[str, int] | None = None, seed: int = 0) -> None:
+        self.seed = seed
         self._before: Mapping[str, int] = {} if counts is None else counts
         self._news: dict[str, int] = {}
         self._lock = threading.Lock()

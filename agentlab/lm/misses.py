@@ -15,28 +15,41 @@ from agentlab.base.documents import Json
 
 
 def explain_miss(
-    where: str, key: str, occurrence: int, asked: dict[str, Json], lines: Sequence[dict[str, Any]]
-) -> str:
+    where: str, key: str, occurrence: int, seed: int | None, endpoint: str,
+    asked: dict[str, Json], lines: Sequence[dict[str, Any]],
+) -> str:  # fmt: skip
     """Say what was asked for and how the nearest recording differs.
 
     Parameters
     ----------
     where : str
         Names the recording.
-    key, occurrence : str, int
+    key, occurrence, seed, endpoint : str, int, int, str
         What was looked for.
     asked : dict
         The request document.
     lines : sequence of dict
-        What is recorded: ``key``, ``model``, ``request``.
+        What is recorded: ``key``, ``seed`` and ``endpoint`` where there is one, ``model``,
+        ``request``.
     """
     times = f"for the {occurrence + 1}. time" if occurrence else "once"
-    head = f"{where} holds no reply to request {key} (asked {times} in this run)"
-    same = sum(line["key"] == key for line in lines)
-    if same > occurrence:
+    head = f"{where} holds no reply to request {key} (asked {times} in this run, seed {seed})"
+    alike = [line for line in lines if line["key"] == key]
+    same = [line for line in alike if line.get("endpoint", "") == endpoint]
+    mine = {line["occurrence"] for line in same if line.get("seed") in (None, seed)}
+    if len(mine) > occurrence:
         return f"{head}: an occurrence is missing, the file was edited"
+    if mine:
+        return f"{head}: it holds {len(mine)} for this request; the run repeats itself more often"
     if same:
-        return f"{head}: it holds {same} for this request; the run repeats itself more often"
+        return (
+            f"{head}: it holds some for {_seeds(same)}, and each seed is a draw of its own; run "
+            "those, or ask for this one (mode 'replay_or_call', or --record)"
+        )
+    if alike:
+        whose = sorted({line.get("endpoint", "") or "one without a name" for line in alike})
+        of = endpoint or "one without a name"
+        return f"{head}: what it holds is of the endpoint {' and '.join(whose)}, not {of}"
     if not lines:
         return f"{head}: it is empty"
     models = sorted({line["model"] for line in lines})
@@ -46,6 +59,12 @@ def explain_miss(
     near = _nearest(wanted, [line for line in lines if line["model"] == asked["model"]])
     differs = "\n  ".join(_differences(list(_leaves(near["request"])), wanted))
     return f"{head}. The nearest is {near['key']}; recorded (-) and asked (+) differ:\n  {differs}"
+
+
+def _seeds(lines: Sequence[dict[str, Any]], most: int = 5) -> str:
+    seeds = sorted({line["seed"] for line in lines})
+    more = f" and {len(seeds) - most} more" if len(seeds) > most else ""
+    return f"seed{'s' if seeds[1:] else ''} {', '.join(map(str, seeds[:most]))}{more}"
 
 
 def _leaves(value: Json, path: str = "") -> Iterator[str]:

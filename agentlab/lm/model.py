@@ -38,6 +38,8 @@ class Model:
     """Where it is asked, when that is not the vendor's own address."""
     streams: bool = True
     recording: Recording | None = field(default=None, repr=False)
+    recorded_as: str = field(default="", repr=False)
+    """Which endpoint a recording calls it, where that holds several of this name; empty: none."""
     probe: Probe | None = field(default=None, repr=False)
     """Finds out whether tools may be sent, where that is not known; None: they may not."""
 
@@ -50,9 +52,12 @@ class Model:
             "supports": list(self.supports),
         }
 
-    def recorded(self, recording: Recording) -> Model:
-        """Return this model with its calls recorded, or served, as the recording's mode says."""
-        return replace(self, recording=recording)
+    def recorded(self, recording: Recording, endpoint: str = "") -> Model:
+        """Return this model with its calls recorded, or served, as the recording's mode says.
+
+        Where the recording is shared by several models of this name, ``endpoint`` says which.
+        """
+        return replace(self, recording=recording, recorded_as=endpoint)
 
     @property
     def endpoint(self) -> Endpoint | None:
@@ -68,11 +73,13 @@ class Model:
         Parameters
         ----------
         cursor : Cursor, optional
-            The run's count of repeated requests; None: a new one.
+            The run's count of repeated requests, with its seed; None: a new one, of seed 0.
         """
         if self.recording is not None:
             settings = {**self.settings, "supports": list(self.supports)}
-            engine: Engine = Recorded(self.recording, self.name, cursor, self.engine, settings)
+            engine: Engine = Recorded(
+                self.recording, self.name, cursor, self.engine, settings, self.recorded_as
+            )
         elif self.engine is not None:
             engine = self.engine
         else:

@@ -12,7 +12,7 @@ from agentlab.errors import ConfigError, LMError, LMRejected, LMUnknownModel, Re
 from agentlab.lm.cursor import Cursor
 from agentlab.lm.engine import Engine, Wrapper, identify, notes
 from agentlab.lm.misses import explain_miss
-from agentlab.lm.recording import Line, Recording
+from agentlab.lm.recording import Line, Name, Recording
 from agentlab.lm.serde import (
     Event,
     Request,
@@ -34,11 +34,13 @@ class Recorded(Wrapper):
     model : str
         Named in messages.
     cursor : Cursor, optional
-        The run's; None: a new one.
+        The run's, with its seed; None: a new one, of seed 0.
     inner : Engine, optional
         Who is asked; mode ``replay`` needs none.
     settings : mapping, optional
         Written beside each call, without secrets.
+    endpoint : str
+        Of several models of that name, whose replies are served and written.
 
     Raises
     ------
@@ -51,12 +53,13 @@ class Recorded(Wrapper):
     def __init__(
         self, recording: Recording, model: str, cursor: Cursor | None = None,
         inner: Engine | None = None, settings: Mapping[str, Json] | None = None,
+        endpoint: str = "",
     ) -> None:  # fmt: skip
         if inner is None and recording.mode != "replay":
             raise ConfigError(f"mode {recording.mode!r} of {recording.path} needs an engine to ask")
         self.recording, self.model = recording, model
         self.cursor = Cursor() if cursor is None else cursor
-        self.inner, self.settings = inner, dict(settings or {})
+        self.inner, self.settings, self.endpoint = inner, dict(settings or {}), endpoint
 
     def __repr__(self) -> str:
         return f"Recorded({self.recording!r}, {self.inner!r})"
@@ -79,14 +82,14 @@ class Recorded(Wrapper):
     def close(self) -> None:
         """Do nothing: engine and recording are shared by other runs."""
 
-    def _name(self, request: Request) -> tuple[str, int]:
+    def _name(self, request: Request) -> Name:
         key = identify(request)[1]
         current = notes()
         occurrence = current.occurrence = self.cursor.next(key)
         current.counted = key
-        return key, occurrence
+        return key, occurrence, self.cursor.seed, self.endpoint
 
-    def _found(self, name: tuple[str, int], request: Request) -> Line | None:
+    def _found(self, name: Name, request: Request) -> Line | None:
         if self.recording.mode == "record":
             return None
         line = self.recording.find(*name)
@@ -101,7 +104,7 @@ class Recorded(Wrapper):
         return line
 
     @contextmanager
-    def _line(self, name: tuple[str, int], request: Request) -> Iterator[Line | None]:
+    def _line(self, name: Name, request: Request) -> Iterator[Line | None]:
         """Give what is recorded; where nothing is, let one thread ask what several want to know."""
         line = self._found(name, request)
         if line is not None or self.recording.mode == "record":
@@ -112,7 +115,7 @@ class Recorded(Wrapper):
             yield self._found(name, request)  # another thread may have asked
             pending.pop(name, None)
 
-    def _asked(self, name: tuple[str, int], request: Request) -> Response:
+    def _asked(self, name: Name, request: Request) -> Response:
         assert self.inner is not None
         try:
             response = self.inner.complete(request)
@@ -121,7 +124,7 @@ class Recorded(Wrapper):
             raise
         return self._add(name, request, {"response": response_document(response)}, response)
 
-    def _streamed(self, name: tuple[str, int], request: Request) -> Iterator[Event]:
+    def _streamed(self, name: Name, request: Request) -> Iterator[Event]:
         assert self.inner is not None
         events = []
         try:
@@ -134,17 +137,17 @@ class Recorded(Wrapper):
         document = response_document(response_of(request, events))
         self._add(name, request, {"response": document, "chunks": text_sizes(events)})
 
-    def _add_error(self, name: tuple[str, int], request: Request, error: LMRejected) -> None:
+    def _add_error(self, name: Name, request: Request, error: LMRejected) -> None:
         """Record how a request was rejected: a reply to it, unless no model read it."""
         if not isinstance(error, LMUnknownModel):
             self._add(name, request, {"error": _error_document(error)})
 
-    def _add(
-        self, name: tuple[str, int], request: Request, what: Line, response: Response = None
-    ) -> Response:
+    def _add(self, name: Name, request: Request, what: Line, response: Response = None) -> Response:
         line: Line = {
             "key": name[0],
             "occurrence": name[1],
+            "seed": name[2],
+            **({"endpoint": name[3]} if name[3] else {}),
             "model": self.model,
             "settings": self.settings,
             "request": identify(request)[0],

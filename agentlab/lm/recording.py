@@ -1,8 +1,8 @@
 """Record what a language model said, and serve it again.
 
-**Key.** A recording is found by (key, occurrence). The key is the digest of the request document:
-the canonical JSON (sorted keys, no spaces, empty optional fields left out) of everything that
-reaches the endpoint::
+**Name.** A recording is found by (key, occurrence, seed). The key is the digest of the request
+document: the canonical JSON (sorted keys, no spaces, empty optional fields left out) of everything
+that reaches the endpoint::
 
     {"model", "messages", "system", "tools", "config": {"max_tokens", "temperature", "top_p",
      "response_format", "stop", "seed", ...}}
@@ -10,16 +10,21 @@ reaches the endpoint::
 so another model, temperature or word of the prompt is another request. Address, key, timeout and
 retries are not part of it. The occurrence counts the same request within one run, from 0, by the
 run's ``Cursor``: the first asking gets the first reply, and another run gets the same replies, in
-whatever order runs and threads go.
+whatever order runs and threads go. The seed is the run's: a model that is sampled answers anew for
+every seed, and runs of one seed, whatever their arm, share what they ask alike. At temperature 0 it
+is the same, for servers promise no more there than replies that are mostly equal. A line without a
+seed (older versions wrote no other) is the reply for every seed that has no line of its own. Where
+one study asks a model of one name at several endpoints, ``endpoint`` is a part of the name too, for
+one would be served what the other said; else it is left out, and the address does not matter.
 
 **File.** JSON lines, a recording a line::
 
-    {"key", "occurrence", "model", "settings", "request", "response", "usage", "cost"}
+    {"key", "occurrence", "seed", "model", "settings", "request", "response", "usage", "cost"}
 
 ``cost`` is what the call cost when it was made, US dollars or null. ``chunks`` holds the sizes of
 the text deltas where it was streamed, and in place of a response there may be an ``error``: a
 request that the endpoint rejected for good is rejected again. While recording, lines are appended;
-``close`` puts them in the order of (key, occurrence), so a file differs only where a recording
+``close`` puts them in the order of their names, so a file differs only where a recording
 does. Where a recording was made twice, the later line counts. A last line that was torn by a crash
 is left out with a warning, and cut off by the next writer; any other damage is an error.
 
@@ -43,18 +48,21 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from agentlab.base.documents import Json, canonical
+from agentlab.base.documents import Json, canonical, shortened
 from agentlab.base.strict_json import read_json
 from agentlab.errors import ConfigError, JsonError, ReplayError, suggest
 
 Mode = Literal["replay", "record", "replay_or_call"]
 Line = dict[str, Json]
+Name = tuple[str, int, int | None, str]
+"""Key, occurrence, seed (None: of every seed) and endpoint (empty: it does not matter)."""
 
 FIELDS = (
-    "key", "occurrence", "model", "settings", "request", "response", "error", "usage", "cost",
-    "chunks",
+    "key", "occurrence", "seed", "endpoint", "model", "settings", "request", "response", "error",
+    "usage", "cost", "chunks",
 )  # fmt: skip
-"""Fields of a line, in order; ``error`` and ``chunks`` only where they apply."""
+"""Fields of a line, in order; ``endpoint``, ``error``, ``chunks`` only where they apply."""
+REQUIRED = ("key", "occurrence", "model", "settings", "request")
 
 
 class Recording:
@@ -82,10 +90,10 @@ class Recording:
             raise ConfigError(f"{path}: recordings are not compressed; gunzip it, or name a .jsonl")
         if mode == "replay" and not self.path.is_file():
             raise ReplayError(f"there is no recording {self.path}")
-        self._tape: dict[tuple[str, int], Line] = {}
+        self._tape: dict[Name, Line] = {}
         self._taken: list[Line] | None = None  # of a process that does not write
         self._lock = threading.RLock()
-        self._pending: dict[tuple[str, int], threading.Lock] = {}
+        self._pending: dict[Name, threading.Lock] = {}
         self._written = False
         self._whole, self._gap = self._read() if self.path.exists() else (0, b"")
 
@@ -107,18 +115,21 @@ class Recording:
     def lines(self) -> list[Line]:
         """Return the recorded calls in the file's order."""
         with self._lock:
-            return [self._tape[name] for name in sorted(self._tape)]
+            return [self._tape[name] for name in sorted(self._tape, key=_place)]
 
-    def find(self, key: str, occurrence: int) -> Line | None:
-        """Return the recorded call, or None."""
-        return self._tape.get((key, occurrence))
+    def find(
+        self, key: str, occurrence: int, seed: int | None = None, endpoint: str = ""
+    ) -> Line | None:
+        """Return the recorded call, or None: that of the seed, else that of every seed."""
+        own = self._tape.get((key, occurrence, seed, endpoint))
+        return own if own is not None else self._tape.get((key, occurrence, None, endpoint))
 
     def add(self, line: Line) -> Line:
         """Write a call down and return the one that counts.
 
         In mode ``replay_or_call`` that is the first of its name.
         """
-        name = (line["key"], line["occurrence"])
+        name = _name(line)
         with self._lock:
             if name in self._tape and self.mode == "replay_or_call":
                 return self._tape[name]
@@ -171,7 +182,7 @@ class Recording:
                 )  # fmt: skip
                 return len(raw) - len(piece), b""
             if recorded:
-                self._tape[recorded["key"], recorded["occurrence"]] = recorded
+                self._tape[_name(recorded)] = recorded
         return len(raw), b"" if raw.endswith(b"\n") or not raw else b"\n"
 
     def _parsed(self, line: bytes, number: int, *, last: bool) -> Line | None:
@@ -184,13 +195,31 @@ class Recording:
             if last:
                 return None
             raise ReplayError(f"{self.path}, line {number}: not JSON: {e}") from e
-        missing = [f for f in FIELDS[:5] if not isinstance(recorded, dict) or f not in recorded]
+        missing = [f for f in REQUIRED if not isinstance(recorded, dict) or f not in recorded]
         if missing or ("response" in recorded) == ("error" in recorded):
             raise ReplayError(
-                f"{self.path}, line {number}: no recording: expected {', '.join(FIELDS[:5])} "
+                f"{self.path}, line {number}: no recording: expected {', '.join(REQUIRED)} "
                 f"and response or error; missing: {', '.join(missing) or 'one of the last two'}"
             )
+        if not isinstance(recorded.get("endpoint", ""), str):
+            raise ReplayError(f"{self.path}, line {number}: no recording: endpoint is no text")
+        seed = recorded.get("seed")
+        if seed is not None and type(seed) is not int:
+            raise ReplayError(
+                f"{self.path}, line {number}: no recording: expected a whole number or no seed, "
+                f"got {shortened(repr(seed), 80)}"
+            )
         return dict(recorded)
+
+
+def _name(line: Line) -> Name:
+    return line["key"], line["occurrence"], line.get("seed"), line.get("endpoint", "")
+
+
+def _place(name: Name) -> tuple[str, int, bool, int, str]:
+    """Return where a name stands in the file: that of every seed before those of one."""
+    key, occurrence, seed, endpoint = name
+    return key, occurrence, seed is not None, seed or 0, endpoint
 
 
 def _encoded(line: Line) -> bytes:

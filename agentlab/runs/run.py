@@ -364,7 +364,7 @@ class Run(Stepper):
         LMError, RecordingMiss
             No reply came.
         """
-        return ask_again(self.lab.model, call, prompt)
+        return ask_again(self.lab.model, call, prompt, self.state.seed)
 
     # ---- again -----------------------------------------------------------------------------
 

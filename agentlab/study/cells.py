@@ -231,7 +231,8 @@ def make_lab(cell: Cell, faults: FaultPlan | None, record: Recording | None = No
     cell.arm.check_made()
     model: str | Model | None = cell.arm.lm
     if model is not None and record is not None:
-        model = (connected(model) if isinstance(model, str) else model).recorded(record)
+        model = connected(model) if isinstance(model, str) else model
+        model = model.recorded(record, cell.arm.asked_at)
     return Lab(
         cell.scenario, seed=cell.seed, faults=cell.faults(faults),
         **{**cell.arm.options, "lm": model},

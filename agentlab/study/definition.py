@@ -8,6 +8,7 @@
     fault_rate: [0, 0.1, 0.3]
     seeds: 10
     faults: transient                 # a preset, or the fields of a fault plan
+    budget: replans=1,3               # in place of the strategies' own
     limit: 20                         # scenarios, spread over the suite
     out: results/travel               # from where the command runs
 
@@ -37,6 +38,7 @@ from agentlab.environments.named import get_environment
 from agentlab.environments.scenario import Scenario
 from agentlab.environments.suites import Suite, load_suite, recorded_study
 from agentlab.errors import AgentLabError, ConfigError, JsonError, UnknownNameError
+from agentlab.minds.strategies.budgets import budget_levels, budget_words
 from agentlab.study.grid import AXES, GIVEN, grid
 from agentlab.study.study import Study
 
@@ -65,6 +67,10 @@ def _rates(value: Any) -> Any:
     return tuple(chain.from_iterable(parts))
 
 
+def _budgets(value: Any) -> Any:
+    return tuple(dict.fromkeys(chain.from_iterable(map(budget_levels, _listed(value)))))
+
+
 Text = Annotated[str, Field(min_length=1)]
 Whole = Annotated[int, Field(strict=True)]
 Positive = Annotated[int, Field(strict=True, ge=1)]
@@ -85,8 +91,9 @@ class Definition:
     planner : tuple of str
         Empty: "search" and "reference(noise=0.2)"; "reference" for "search" where the world offers
         nothing to search.
-    strategy, workflow, workers, lm, reflector, responder, review : tuple
-        The other axes of the grid.
+    strategy, workflow, workers, lm, reflector, responder, review, budget : tuple
+        The other axes of the grid. Of budgets a file takes what ``grid`` does: ``replans=1,3``,
+        ``{replans: [1, 3], seconds: 60}``, or a list of such.
     fault_rate : tuple of float
     seeds : int or tuple of int
     faults : str or FaultPlan
@@ -110,6 +117,7 @@ class Definition:
     reflector: Names = ()
     responder: Names = ()
     review: Names = ()
+    budget: Annotated[Names, BeforeValidator(_budgets)] = ()
     limit: Positive | None = None
 
     @property
@@ -242,6 +250,22 @@ def parse_workers(text: str) -> tuple[int, ...]:
     return tuple(dict.fromkeys(map(int, parts)))
 
 
+def parse_budgets(texts: Sequence[str]) -> tuple[str, ...]:
+    """Return the budgets in texts such as ``replans=1,3`` and ``seconds=60``: all combinations.
+
+    Raises
+    ------
+    ConfigError
+        A kind of budget is unknown, or a bound is none.
+
+    Examples
+    --------
+    >>> parse_budgets(["replans=1,3", "seconds=60"])
+    ('replans=1,seconds=60', 'replans=3,seconds=60')
+    """
+    return budget_levels(",".join(texts))
+
+
 def parse_names(text: str) -> tuple[str, ...]:
     """Return the different parts of a text such as ``autonomous,resident``, in order."""
     outside = r",(?![^(]*\))"  # a comma between arguments parts nothing
@@ -317,6 +341,7 @@ def command(study: Study) -> str | None:
         and len(study.arms) == prod(len(values) for values in axes.values())
         and all(len(axes[name]) == 1 or None not in axes[name] for name in GIVEN)
         and study.seeds == tuple(range(len(study.seeds)))
+        and budget_words(filter(None, axes["budget"])) is not None
         and preset is not None
         and limit is not None
     )
@@ -327,6 +352,7 @@ def command(study: Study) -> str | None:
         words += [word for value in axes[name] for word in (f"--{name}", value)]
     if axes["workflow"] != ["autonomous"]:
         words += ["--workflow", ",".join(axes["workflow"])]
+    axes["budget"] = budget_words(filter(None, axes["budget"])) or []
     for name in GIVEN:
         words += [word for value in axes[name] if value for word in (f"--{name}", value)]
     words += ["--fault-rate", ",".join(f"{rate:g}" for rate in study.fault_rates)]

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
-from itertools import product
+from itertools import chain, product
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from agentlab.base.documents import Json, digest
-from agentlab.errors import AgentLabError, StudyError, suggest
+from agentlab.errors import AgentLabError, ConfigError, StudyError, suggest
 from agentlab.lab.lab import Lab
 from agentlab.lm.model import Model
 from agentlab.minds.base import Planner, Reflector, Responder
 from agentlab.minds.planners.named import get_planner
-from agentlab.minds.strategies.base import Strategy
+from agentlab.minds.strategies.base import Budget, Strategy
+from agentlab.minds.strategies.budgets import bounded, budget_levels, budget_text
+from agentlab.minds.strategies.named import get_strategy
 from agentlab.state.tool_loop import PendingApproval
+from agentlab.study.addresses import DIGITS, apart, asked_at, model_of
 from agentlab.study.identity import Described, label_of, name_of
 from agentlab.workflows.named import get_workflow
 from agentlab.workflows.workflow import Workflow
@@ -28,10 +31,6 @@ if TYPE_CHECKING:
 
 ALWAYS = ("planner", "strategy")
 """Axes that every arm's label names."""
-
-DIGITS = 4
-"""Of a digest, behind what objects are called that would be called the same."""
-
 
 Reviewer = Callable[[PendingApproval], Any]
 """Answers for a call that waits (see ``Lab``)."""
@@ -70,6 +69,9 @@ class Arm:
         "rules" and "template", or "lm"; default: the model where there is one.
     review : str or callable, optional
         Who answers where a tool needs approval: "approve", "reject" or a function (see ``Lab``).
+    budget : str, mapping or Budget, optional
+        Bounds in place of the strategy's own: "replans=3,seconds=60", {"replans": 3}, or a whole
+        ``Budget``. Kept as text (see ``agentlab.minds.strategies.budgets``).
     """
 
     planner: str | Planner = "search"
@@ -80,6 +82,11 @@ class Arm:
     reflector: str | Reflector | None = None
     responder: str | Responder | None = None
     review: str | Reviewer | None = None
+    budget: str | Mapping[str, float | None] | Budget | None = None
+
+    def __post_init__(self) -> None:
+        if self.budget is not None:
+            object.__setattr__(self, "budget", budget_text(self.budget))
 
     @property
     def named(self) -> bool:
@@ -104,8 +111,17 @@ class Arm:
 
     @property
     def options(self) -> dict[str, Any]:
-        """What a lab is told of the arm: every axis but the workflow, which is no part of a lab."""
-        return {axis: getattr(self, axis) for axis in AXES if axis != "workflow"}
+        """What a lab is told of the arm: every axis but the workflow, which is no part of a lab.
+
+        Of the budget it is told by the strategy, whose bounds it takes the place of.
+        """
+        told = {axis: getattr(self, axis) for axis in AXES if axis not in ("workflow", "budget")}
+        if self.budget is not None:
+            own = get_strategy(self.strategy) if isinstance(self.strategy, str) else self.strategy
+            if not isinstance(own, Strategy):
+                raise StudyError(f"a budget bounds an agentlab.Strategy, got {own!r}")
+            told["strategy"] = bounded(own, str(self.budget))
+        return told
 
     @cached_property
     def label(self) -> str:
@@ -113,8 +129,10 @@ class Arm:
         words = []
         for axis, value in self.factors.items():
             if axis in ALWAYS or value != DEFAULTS[axis]:
-                bare = axis in (*ALWAYS, "workflow", "lm")
-                words.append(str(value).partition("@")[0] if bare else f"{axis}={value}")
+                bare = axis in (*ALWAYS, "workflow", "lm", "budget")
+                words.append(str(value) if bare else f"{axis}={value}")
+                if axis == "lm" and isinstance(self.lm, str):
+                    words[-1] = model_of(self.lm) + self.__dict__.get("_endpoint", "")
         return " × ".join(words)
 
     def to_json(self) -> dict[str, Json]:
@@ -146,6 +164,16 @@ class Arm:
             written["object"] = f"{plain}#{str(written['digest'])[:DIGITS]}"
         for name in ("factors", "label"):
             self.__dict__.pop(name, None)
+
+    @property
+    def asked_at(self) -> str:
+        """Where its model is asked, if others beside it ask one of that name elsewhere."""
+        return str(self.__dict__.get("_asked_at", ""))
+
+    def call_by_endpoint(self, told: str) -> None:
+        """Put what tells its endpoint behind the model's name; another arm asks another one."""
+        self.__dict__["_endpoint"] = told
+        self.__dict__.pop("label", None)
 
     def check_made(self) -> None:
         """Refuse an arm that was read from a folder and cannot be made again from there.
@@ -226,6 +254,11 @@ class Axes(TypedDict, total=False):
     reflector: str | Reflector | Sequence[str | Reflector | None] | None
     responder: str | Responder | Sequence[str | Responder | None] | None
     review: str | Reviewer | Sequence[str | Reviewer | None] | None
+    budget: SomeBudgets | Sequence[SomeBudgets | None] | None
+
+
+SomeBudgets = str | Mapping[str, "float | Sequence[float | None] | None"] | Budget
+"""One budget, or by several values of a kind several."""
 
 
 def grid(**axes: Unpack[Axes]) -> tuple[Arm, ...]:
@@ -235,7 +268,8 @@ def grid(**axes: Unpack[Axes]) -> tuple[Arm, ...]:
     ----------
     **axes
         ``planner``, ``strategy``, ``workflow``, ``workers``, ``lm``, ``reflector``, ``responder``,
-        ``review``: a value or a list of values.
+        ``review``, ``budget``: a value or a list of values. A text or mapping with several values
+        of a kind of budget stands for as many budgets: ``budget="replans=1,3,10"``.
 
     Returns
     -------
@@ -250,11 +284,16 @@ def grid(**axes: Unpack[Axes]) -> tuple[Arm, ...]:
     --------
     >>> [a.label for a in grid(planner="search", strategy=["never", "retry(2)"])]
     ['search × never', 'search × retry(2)']
+    >>> [a.label for a in grid(strategy="on_error", budget="replans=1,3")]
+    ['search × on_error × replans=1', 'search × on_error × replans=3']
     """
     for name in axes:
         if name not in AXES:
             raise StudyError(f"an arm has no {name!r}; {suggest(name, AXES)}")
-    values = [_listed(v) for v in axes.values()]
+    try:
+        values = [_budgets(v) if name == "budget" else _listed(v) for name, v in axes.items()]
+    except ConfigError as e:
+        raise StudyError(str(e)) from e
     if any(not v for v in values):
         raise StudyError("an axis of the grid has no value")
     arms = tuple(
@@ -265,6 +304,11 @@ def grid(**axes: Unpack[Axes]) -> tuple[Arm, ...]:
 
 def _listed(value: Any) -> list[Any]:
     return list(value) if isinstance(value, (list, tuple, set)) else [value]
+
+
+def _budgets(value: Any) -> list[str | None]:
+    levels = [[None] if one is None else budget_levels(one) for one in _listed(value)]
+    return list(chain.from_iterable(levels))
 
 
 def workflow_of(arm: Arm) -> Workflow:
@@ -281,12 +325,36 @@ def workflow_of(arm: Arm) -> Workflow:
     return found
 
 
-def _tell_apart(arms: Sequence[Arm]) -> None:
-    """See to it that arms of other objects are called otherwise."""
+def tell_apart(arms: Sequence[Arm]) -> None:
+    """See to it that arms of other objects, or other endpoints, are called otherwise."""
+    models: dict[str, list[Arm]] = {}
+    for arm in arms:
+        if isinstance(arm.lm, str):
+            models.setdefault(model_of(arm.lm), []).append(arm)
+    for asking in models.values():
+        lms = dict.fromkeys(str(arm.lm) for arm in asking)
+        if len(lms) > 1 and not all("_endpoint" in arm.__dict__ for arm in asking):
+            told = apart(lms)
+            for arm in asking:
+                arm.call_by_endpoint(told[str(arm.lm)])
+    places: dict[str, dict[str, list[Arm]]] = {}
+    for arm in arms:
+        if arm.lm is not None and not isinstance(arm.lm, Stored):
+            name, place = asked_at(arm.lm) if isinstance(arm.lm, str) else _asked_at(arm)
+            places.setdefault(name, {}).setdefault(place, []).append(arm)
+    for place, asking in chain.from_iterable(p.items() for p in places.values() if len(p) > 1):
+        for arm in asking:
+            arm.__dict__["_asked_at"] = place
     for label, n in Counter(a.label for a in arms).items():
         if n > 1:
             for arm in (a for a in arms if a.label == label):
                 arm.call_by_digest()
+
+
+def _asked_at(arm: Arm) -> tuple[str, str]:
+    written: Any = arm.to_json()["lm"]
+    place = getattr(arm.lm, "base_url", None) or f"#{written['digest']}"
+    return str(name_of(arm.lm)), place
 
 
 def check_arms(arms: Iterable[Arm]) -> tuple[Arm, ...]:
@@ -314,7 +382,7 @@ def check_arms(arms: Iterable[Arm]) -> tuple[Arm, ...]:
             raise StudyError(f"arm {arm.label!r}: {e}") from e
         if isinstance(arm.workers, bool) or not isinstance(arm.workers, int) or arm.workers < 1:
             raise StudyError(f"arm {arm.label!r}: workers must be an integer of at least 1")
-    _tell_apart(checked)
+    tell_apart(checked)
     doubled = [label for label, n in Counter(a.label for a in checked).items() if n > 1]
     if doubled:
         raise StudyError(f"two arms are called {min(doubled)!r}, and they are the same")

@@ -4,7 +4,8 @@ With its results a worker sends back the calls of language models that are to be
 
 What computes is cut into batches of about ``TASK_SECONDS``. What waits for a language model runs in
 threads (see ``agentlab.study.threads``), and where one interpreter would be what they wait for, in
-the threads of several processes.
+the threads of several processes. Cells that may share a recorded reply (arms on one scenario with
+one seed) go to one process: in two of them both would ask, and each get a draw of its own.
 
 A worker is told what was registered by name in the process that asked, finds the modules that it
 finds, and ends when it is killed.
@@ -89,9 +90,9 @@ def computed(
 
 def _batched(todo: list[Keyed], runner: Runner, processes: int, backend: str) -> Batches:
     """Yield finished batches; their size follows the pace of those before."""
-    pace = _Pace(processes)
+    pace, groups = _Pace(processes), _together(todo, runner)
     if processes == 1 or len(todo) < 2:
-        for batch in pace.batches(todo):
+        for batch in pace.batches(groups):
             results = runner.run_all(batch)
             pace.learn(results)
             yield results
@@ -110,7 +111,7 @@ def _batched(todo: list[Keyed], runner: Runner, processes: int, backend: str) ->
         names = registered()
         tasks = (
             delayed(_worker)(ImportPath(sys.path), batch, runner, names, here)
-            for batch in pace.batches(todo)
+            for batch in pace.batches(groups)
         )
         outputs = pool(tasks)
         try:
@@ -122,6 +123,16 @@ def _batched(todo: list[Keyed], runner: Runner, processes: int, backend: str) ->
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 outputs.close()
+
+
+def _together(todo: Sequence[Keyed], runner: Runner) -> list[list[Keyed]]:
+    """Return the cells in groups that one process must compute, in their order."""
+    groups: dict[Any, list[Keyed]] = {}
+    for key, cell in todo:
+        shares = runner.record is not None and waits(cell)
+        name = (cell.scenario.digest, cell.seed) if shares else key
+        groups.setdefault(name, []).append((key, cell))
+    return list(groups.values())
 
 
 def _worker(
@@ -173,14 +184,16 @@ class _Pace:
             mean = sum(float(r.row["wall_seconds"]) for r in results) / len(results)
             self.seconds = 0.7 * self.seconds + 0.3 * mean
 
-    def batches(self, todo: list[Keyed]) -> Iterator[list[Keyed]]:
-        start = 0
-        while start < len(todo):
-            left = len(todo) - start
+    def batches(self, groups: list[list[Keyed]]) -> Iterator[list[Keyed]]:
+        left, coming = sum(map(len, groups)), iter(groups)
+        while left:
             fair = max(1, left // (2 * self.processes))  # keep every worker busy to the end
             size = min(max(1, int(TASK_SECONDS / max(self.seconds, 1e-5))), fair)
-            yield todo[start : start + size]
-            start += size
+            batch: list[Keyed] = []
+            while len(batch) < min(size, left):
+                batch += next(coming)
+            yield batch
+            left -= len(batch)
 
 
 # ---- threads in processes --------------------------------------------------------------------
@@ -193,15 +206,17 @@ class _Crew:
     process: Any
     pipe: Connection
     runner: Runner
+    numbers: Iterator[int]
+    """Of the cells that are for it."""
     free: int
     """Threads that have nothing to do."""
     under_way: int = 0
     told: bool = False
     """That no more cells will come."""
 
-    def hand(self, numbers: Iterator[int]) -> None:
+    def hand(self) -> None:
         """Give every free thread a cell, by its number."""
-        given = list(islice(numbers, self.free))
+        given = list(islice(self.numbers, self.free))
         if given:
             self.pipe.send(given)
         if len(given) < self.free and not self.told:
@@ -210,14 +225,14 @@ class _Crew:
         self.free -= len(given)
         self.under_way += len(given)
 
-    def results(self, numbers: Iterator[int]) -> list[CellResult]:
+    def results(self) -> list[CellResult]:
         """Take what is finished, and give new cells for it."""
         results: list[CellResult]
         results, lines = self.pipe.recv()
         _record(self.runner, lines)
         self.free += len(results)
         self.under_way -= len(results)
-        self.hand(numbers)
+        self.hand()
         return results
 
 
@@ -225,20 +240,24 @@ def _spread(todo: list[Keyed], runner: Runner, processes: int, threads: int) -> 
     """Run cells in threads of several processes; each is handed the next when one is finished."""
     import cloudpickle
 
+    groups = _together(todo, runner)
     with only_here_by_value():
-        work = cloudpickle.dumps((ImportPath(sys.path), todo, registered(), runner))
+        cells = list(chain.from_iterable(groups))
+        work = cloudpickle.dumps((ImportPath(sys.path), cells, registered(), runner))
     numbers = iter(range(len(todo)))
+    # A crew that has none left takes the next group, whole.
+    groups_left = ([next(numbers) for _ in group] for group in groups)
     shares = [threads // processes + (i < threads % processes) for i in range(processes)]
     crews: list[_Crew] = []
     try:
-        crews += (_crew(runner, share) for share in shares)
+        crews += (_crew(runner, chain.from_iterable(groups_left), share) for share in shares)
         for crew in crews:
             crew.pipe.send_bytes(work)
-            crew.hand(numbers)
+            crew.hand()
         while busy := [crew.pipe for crew in crews if crew.under_way]:
             ready = wait(busy, POLL)
             for crew in (c for c in crews if c.pipe in ready):
-                yield crew.results(numbers)
+                yield crew.results()
     except (EOFError, ConnectionError) as e:
         crew.process.join(POLL)
         raise StudyError(
@@ -251,7 +270,7 @@ def _spread(todo: list[Keyed], runner: Runner, processes: int, threads: int) -> 
             crew.process.join()
 
 
-def _crew(runner: Runner, threads: int) -> _Crew:
+def _crew(runner: Runner, numbers: Iterator[int], threads: int) -> _Crew:
     from joblib.externals.loky.backend import get_context
 
     context = get_context("loky")
@@ -259,7 +278,7 @@ def _crew(runner: Runner, threads: int) -> _Crew:
     process = context.Process(target=_serve, args=(theirs, os.getpid(), threads), daemon=True)
     process.start()
     theirs.close()
-    return _Crew(process, ours, runner, threads)
+    return _Crew(process, ours, runner, numbers, threads)
 
 
 def _serve(pipe: Connection, parent: int, threads: int) -> None:

@@ -22,9 +22,11 @@ from agentlab.environments.named import get_environment
 from agentlab.environments.scenario import Scenario
 from agentlab.environments.suites import Suite, load_suite
 from agentlab.errors import StudyError
+from agentlab.lab.named import connected
+from agentlab.lm.recording import Recording
 from agentlab.study.cells import ARM, CEILING, CRASHED, FLOOR, INFRASTRUCTURE, Cell, Runner
 from agentlab.study.endpoints import MAX_LM_ERRORS, Streaks, check_access, stopped
-from agentlab.study.grid import Arm, arm_from_json, check_arms
+from agentlab.study.grid import Arm, arm_from_json, check_arms, tell_apart
 from agentlab.study.pool import computed
 from agentlab.study.progress import showing
 from agentlab.study.provenance import code_fingerprint, versions
@@ -94,6 +96,7 @@ class Study(Results):
         record: str | Path | None = None,
     ) -> None:  # fmt: skip
         self.arms = tuple(arms)
+        tell_apart(self.arms)
         self.suite = _suite(suite)
         self.fault_rates = _rates(fault_rate)
         self.seeds = _seeds(seeds)
@@ -197,6 +200,7 @@ class Study(Results):
             if arms := {c.arm.label: c.arm for _, c in todo if c.arm is not None}:
                 check_arms(arms.values())  # those of a folder have only been read so far
                 check_access(arms.values(), tape)
+                _tell_seedless(arms.values(), tape, self.seeds)
             with showing(progress, len(todo)) as tell:
                 tally = _Tally()
                 workers = processes or os.cpu_count() or 1
@@ -334,6 +338,22 @@ def _tell_unclear(arms: Iterable[Arm]) -> None:
             UserWarning,
             stacklevel=3,
         )
+
+
+def _tell_seedless(arms: Iterable[Arm], tape: Recording | None, seeds: Sequence[int]) -> None:
+    """Say which recordings give every seed the same reply: those made before lines had seeds."""
+    if len(seeds) < 2:
+        return
+    named = {lm for a in arms if isinstance(lm := a.lm, str) and lm.partition(":")[0] == "recorded"}
+    for known in (tape, *(connected(lm).recording for lm in sorted(named))):
+        alike = 0 if known is None else sum(line.get("seed") is None for line in known.lines())
+        if known is not None and alike:
+            warnings.warn(
+                f"{known.path}: {alike} of {len(known)} calls were recorded without a seed, and "
+                f"{len(seeds)} seeds are served them: one draw of the model, no repetitions of it",
+                UserWarning,
+                stacklevel=3,
+            )
 
 
 def _suite(suite: str | Path | Suite | Sequence[Scenario]) -> Suite:

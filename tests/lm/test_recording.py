@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 import shutil
 import threading
 import time
+from itertools import product
 
 import pytest
+from hypothesis import given, strategies as st
 
 from agentlab.base.documents import canonical, digest
 from agentlab.errors import (
@@ -76,7 +79,8 @@ def test_the_key_is_the_digest_of_the_canonical_request(path):
     }
     assert line["request"] == asked == request_document(request("a"))
     assert line["key"] == digest(asked)
-    assert (line["occurrence"], line["settings"]) == (0, {"temperature": 0})
+    assert (line["occurrence"], line["seed"]) == (0, 0)
+    assert line["settings"] == {"temperature": 0}
     assert line["usage"] == {"input_tokens": 1, "output_tokens": 2, "total_tokens": 3}
     assert line["response"]["message"]["parts"] == [{"type": "text", "text": "reply 0"}]
 
@@ -239,6 +243,95 @@ def test_threads_that_record_do_not_wait_for_each_other(path):
     assert len(engine.requests) == 4
 
 
+# ---- seeds ---------------------------------------------------------------------------------
+
+
+def line_of(key, occurrence, seed, text):
+    line = {
+        "key": key, "occurrence": occurrence, "model": "m", "settings": {},
+        "request": {"model": "m"}, "response": {"text": text}, "usage": {}, "cost": None,
+    }  # fmt: skip
+    return line if seed is None else {**line, "seed": seed}
+
+
+NAMES = st.tuples(st.sampled_from("ab"), st.integers(0, 2), st.none() | st.integers(-2, 2))
+
+
+@given(st.lists(NAMES, max_size=30), st.booleans())
+def test_a_seed_finds_its_own_line_or_that_of_every_seed(tmp_path_factory, names, first_counts):
+    """By a dictionary, before and after the file was put in order, and by whoever writes on."""
+    path = tmp_path_factory.mktemp("seeds") / "calls.jsonl"
+    mode = "replay_or_call" if first_counts else "record"
+    recording, known = Recording(path, mode), {}
+    for number, name in enumerate(names):
+        recording.add(line_of(*name, f"draw {number}"))
+        if name not in known or not first_counts:
+            known[name] = f"draw {number}"
+    recording.close()
+    for tape in (recording, Recording(path, mode)):
+        assert len(tape) == len(known)
+        for key, occurrence, seed in product("abc", range(4), range(-3, 4)):
+            own = known.get((key, occurrence, seed), known.get((key, occurrence, None)))
+            found = tape.find(key, occurrence, seed)
+            assert (found and found["response"]["text"]) == own
+    written = [json.loads(text) for text in path.read_text().splitlines()] if names else []
+    assert written == recording.lines()
+    assert all(("seed" in x) == (x.get("seed") is not None) for x in written)
+
+
+def test_what_an_older_version_wrote_stays_as_it_is(path):
+    record(path, "a", "b", "a")[0].close()
+    old = [re.sub(r'"seed":0,', "", line) for line in path.read_text().splitlines()]
+    path.write_text("".join(f"{line}\n" for line in old))
+    engine = Scripted(["new"])
+    for seed in (0, 5):
+        replayed = Recorded(Recording(path), "scripted/model", Cursor(seed=seed))
+        said = [text_of(replayed.complete(request(t))) for t in ("a", "a", "b")]
+        assert said == ["reply 0", "reply 2", "reply 1"]
+    recording = Recording(path, "replay_or_call")
+    mixed = Recorded(recording, "scripted/model", Cursor(seed=5), engine)
+    assert [text_of(mixed.complete(request(t))) for t in "ac"] == ["reply 0", "new"]
+    recording.close()
+    assert set(old) < set(path.read_text().splitlines())
+    with pytest.raises(RecordingMiss, match=r"seed 6\): it holds some for seed 5"):
+        Recorded(Recording(path), "scripted/model", Cursor(seed=6)).complete(request("c"))
+
+
+def test_recording_a_seed_again_replaces_that_seed(path):
+    recording = Recording(path, "record")
+    engine = counting()
+    for seed in (0, 1, 0):
+        Recorded(recording, "m", Cursor(seed=seed), engine).complete(request("a"))
+    recording.close()
+    said = [Recorded(Recording(path), "m", Cursor(seed=s)).complete(request("a")) for s in (0, 1)]
+    assert list(map(text_of, said)) == ["reply 2", "reply 1"]
+
+
+def test_threads_of_different_seeds_do_not_wait_for_each_other(path):
+    gate = threading.Barrier(4, timeout=5)
+
+    def together(request, n):
+        gate.wait()
+        return f"reply {n}"
+
+    recording, engine = Recording(path, "replay_or_call"), Scripted(together)
+    binds = [Recorded(recording, "m", Cursor(seed=s), engine) for s in range(4)]
+    threads = [threading.Thread(target=b.complete, args=(request("a"),)) for b in binds]
+    [t.start() for t in threads]
+    [t.join() for t in threads]
+    assert len(engine.requests) == len(recording) == 4
+    assert [line["seed"] for line in recording.lines()] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("seed", ['"1"', "1.0", "true", "[0]", '"' + "x" * 999 + '"'])
+def test_a_seed_that_is_no_number_is_damage(path, seed):
+    record(path, "a")[0].close()
+    path.write_text(path.read_text().replace('"seed":0', f'"seed":{seed}'))
+    with pytest.raises(ReplayError, match="line 1: no recording: expected a whole num") as told:
+        Recording(path)
+    assert len(str(told.value)) < 400
+
+
 # ---- the file ------------------------------------------------------------------------------
 
 
@@ -249,7 +342,10 @@ def test_the_file_is_ordered_and_stable(path, tmp_path):
     rules = [(rf"{t}\Z", lambda request, n, t=t: next(said[t])) for t in "abc"]
     record(other, "c", "a", "a", "b", engine=Scripted(rules))[0].close()
     assert other.read_bytes() == path.read_bytes()
-    names = [(r["key"], r["occurrence"]) for r in map(json.loads, path.read_text().splitlines())]
+    names = [
+        (r["key"], r["occurrence"], r["seed"])
+        for r in map(json.loads, path.read_text().splitlines())
+    ]
     assert names == sorted(names)
     assert list(tmp_path.glob(".*")) == []
 
@@ -399,7 +495,7 @@ def test_a_miss_shows_the_nearest_and_what_differs(tmp_path):
 def test_a_miss_in_a_long_line_shows_where_it_parts():
     old, new = "x" * 500 + "OLD" + "y" * 500, "x" * 500 + "NEW" + "y" * 500
     lines = [{"key": "k", "model": "m", "request": {"model": "m", "system": old}}]
-    message = explain_miss("f", "q", 0, {"model": "m", "system": new}, lines)
+    message = explain_miss("f", "q", 0, 0, "", {"model": "m", "system": new}, lines)
     assert "...xxx" in message
     assert "OLDyyy" in message
     assert "NEWyyy" in message
@@ -412,11 +508,21 @@ def test_a_miss_in_a_long_line_shows_where_it_parts():
         ([], 0, "it is empty"),
         ([("k", "n")], 0, "it was made with 'n', not 'm'"),
         ([("q", "m")], 1, "it holds 1 for this request; the run repeats itself more often"),
+        ([("q", "m", 0, 3)], 1, "it holds 1 for this request; the run repeats itself more often"),
+        ([("q", "m", 0), ("q", "m", 2, 3)], 1, "an occurrence is missing, the file was edited"),
+        ([("q", "m", 0, 7)], 0, "(asked once in this run, seed 3): it holds some for seed 7, and"),
+        ([("q", "m", 0, s) for s in (9, -1, 0, 9)], 0, "it holds some for seeds -1, 0, 9, and"),
+        ([("q", "m", 0, 3, "http://a")], 0, "what it holds is of the endpoint http://a, not one "),
+        ([("q", "m", 0, s) for s in range(10, 20)], 0, "seeds 10, 11, 12, 13, 14 and 5 more, and"),
     ],
 )
 def test_other_misses(lines, occurrence, words):
-    lines = [{"key": k, "model": m, "request": {"model": m}} for k, m in lines]
-    assert words in explain_miss("f", "q", occurrence, {"model": "m"}, lines)
+    fields = ("key", "model", "occurrence", "seed", "endpoint")
+    lines = [
+        {"occurrence": 0, **dict(zip(fields, line, strict=False)), "request": {"model": line[1]}}
+        for line in lines
+    ]
+    assert words in explain_miss("f", "q", occurrence, 3, "", {"model": "m"}, lines)
 
 
 def test_a_miss_among_many_is_told_soon():
@@ -426,7 +532,7 @@ def test_a_miss_among_many_is_told_soon():
         for i in range(500)
     ]
     started = time.perf_counter()
-    explain_miss("f", "q", 0, {"model": "m", "system": f"{text}x\n{text}"}, lines)
+    explain_miss("f", "q", 0, 0, "", {"model": "m", "system": f"{text}x\n{text}"}, lines)
     assert time.perf_counter() - started < 5
 
 
@@ -478,7 +584,9 @@ def test_the_lines_are_json_lines(tmp_path):
     path = tmp_path / "calls.jsonl"
     record(path, "a")[0].close()
     (line,) = path.read_text().splitlines()
-    fields = ["key", "occurrence", "model", "settings", "request", "response", "usage", "cost"]
+    fields = [
+        "key", "occurrence", "seed", "model", "settings", "request", "response", "usage", "cost",
+    ]  # fmt: skip
     assert list(json.loads(line)) == fields
     assert canonical(json.loads(line)["request"]) in line
     shutil.copy(path, tmp_path / "copy.jsonl")

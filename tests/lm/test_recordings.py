@@ -39,8 +39,8 @@ def replayed(tmp_path_factory):
         patch.setattr(socket.socket, "connect", refuse)
         found, served = Recording.find, set()
 
-        def find(self, key, occurrence):
-            line = found(self, key, occurrence)
+        def find(self, key, occurrence, *of):
+            line = found(self, key, occurrence, *of)
             if line is not None:
                 served.add((key, occurrence))
             return line

@@ -22,6 +22,7 @@ SUITE = Suite("three", [generate("medium", i, length=2 + i) for i in range(3)])
 OTHER = {
     "planner": "reference", "strategy": "retry(1)", "workflow": "resident", "workers": 2,
     "reflector": "rules", "responder": "template", "review": "approve",
+    "budget": "replans=1",
 }  # fmt: skip
 
 

@@ -110,6 +110,7 @@ def evaluate(
     reflector: options.Reflector = None,
     responder: options.Responder = None,
     review: options.Review = None,
+    budget: options.Budget = None,
     record: options.Record = None,
     processes: options.Processes = None,
     threads: options.Threads = None,
@@ -129,7 +130,7 @@ def evaluate(
     Exit code 1: runs are missing from the results, since their language model's endpoint failed;
     2: a mistake, a key or model that was refused, or an endpoint that failed too often.
     """
-    from agentlab.study.definition import parse_names, parse_rates, parse_workers
+    from agentlab.study.definition import parse_budgets, parse_names, parse_rates, parse_workers
 
     definition = _definition(suite, lm or ()).replace(
         **_several(planner=planner, strategy=strategy, lm=lm, reflector=reflector,
@@ -137,6 +138,7 @@ def evaluate(
         workflow=parse_names(",".join(workflow)) if workflow else None,
         fault_rate=parse_rates(",".join(fault_rate)) if fault_rate else None,
         workers=parse_workers(",".join(workers)) if workers else None,
+        budget=parse_budgets(budget) if budget else None,
         seeds=seeds, faults=faults, limit=limit, out=out,
     )  # fmt: skip
     study = definition.study(controls=not no_controls, record=record)

@@ -36,6 +36,10 @@ Responder = Annotated[
 Review = Annotated[
     list[str] | None, typer.Option(help="approve or reject, where a tool needs approval.")
 ]
+Budget = Annotated[
+    list[str] | None,
+    typer.Option(help="Bounds of a run: replans=1,3,10; several kinds are combined."),
+]
 Record = Annotated[
     str | None, typer.Option(help="Keep LM calls in this .jsonl, and serve them from there.")
 ]
