@@ -142,8 +142,8 @@ class Endpoint(ThreadingHTTPServer):
 
 class Handler(BaseHTTPRequestHandler):
     def do_POST(self):
-        self.rfile.read(int(self.headers["Content-Length"]))
-        self.server.asked += 1
+        text = self.rfile.read(int(self.headers["Content-Length"])).decode()
+        self.server.asked += "Say ready." not in text  # a study asks whether anyone is there
         message = {"role": "assistant", "content": self.server.says}
         data = json.dumps({
             "id": "r", "object": "chat.completion", "created": 0, "model": "m",

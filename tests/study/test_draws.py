@@ -49,11 +49,14 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_POST(self):
         text = self.rfile.read(int(self.headers["Content-Length"])).decode()
+        asked = json.dumps(json.loads(text), ensure_ascii=False)
+        scenario = next((s for s in SUITE if s.task in asked), None)
+        if scenario is None:  # a study asks whether anyone is there
+            self.answer("ready")
+            return
         with self.server.lock:
             self.server.draws += 1
             draw = self.server.draws
-        asked = json.dumps(json.loads(text), ensure_ascii=False)
-        scenario = next(s for s in SUITE if s.task in asked)
         steps = [
             {
                 "stepId": s.step_id, "actionType": "call_tool", "targetResource": s.tool,
@@ -62,7 +65,10 @@ class Handler(BaseHTTPRequestHandler):
             for s in scenario.reference.steps
         ]  # fmt: skip
         plan = {"summary": f"draw {draw}", "steps": steps, "answer": scenario.reference.answer}
-        message = {"role": "assistant", "content": json.dumps(plan)}
+        self.answer(json.dumps(plan))
+
+    def answer(self, text):
+        message = {"role": "assistant", "content": text}
         data = json.dumps({
             "id": "r", "object": "chat.completion", "created": 0, "model": "m",
             "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
