@@ -61,8 +61,11 @@ def _legend(runs: pd.DataFrame) -> str:
 
     rates = set(runs["fault_rate"])
     above = " at fault rates above 0" if 0 in rates and len(rates) > 1 else ""
-    several = runs["arm"].nunique() > 1
-    told = limits(pairwise(runs, "success", "arm")) if several else ""
+    told = ""
+    if runs["arm"].nunique() > 1:
+        table = pairwise(runs, "success", "arm")
+        if table["smallest_difference"].notna().any():  # else a note says so
+            told = limits(table)
     return LEGEND.format(above=above, limits=told).strip()
 
 
