@@ -107,6 +107,8 @@ def compare(
     table = pairwise(
         runs, metric, by, baseline, apart=apart, rate_0=rate_0, bootstrap=bootstrap, seed=seed
     )
+    if runs[metric].isna().all():
+        raise StudyError(f"column {metric!r} has no value in any run; there is nothing to compare")
     if not table["n_tasks"].any():
         raise StudyError(
             f"no task has a value of {metric!r} at the same fault rates, seeds and other factors "
@@ -246,10 +248,8 @@ def _check_apart(runs: pd.DataFrame, apart: str | None) -> None:
 
 
 def _check_numbers(column: pd.Series[Any]) -> None:
-    """Refuse what cannot be averaged: text, dates, infinite numbers, and nothing at all."""
+    """Refuse what cannot be averaged: text, dates, infinite numbers."""
     name, known = column.name, column.dropna()
-    if not len(known):
-        raise StudyError(f"column {name!r} has no value in any run; there is nothing to compare")
     for value in known:
         if not isinstance(value, bool | int | float | np.bool_ | np.number):
             raise StudyError(f"expected a column of numbers, got {name!r} with the value {value!r}")

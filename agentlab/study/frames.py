@@ -36,7 +36,7 @@ kind × persistence × visibility, missing where none was; ``sim_seconds`` are s
 ``lm_misses`` are LM calls that a recording had no reply to: nobody knows what the model would say.
 ``infrastructure`` is why the first LM call failed of those that failed through no fault of the
 agent: "denied", "unknown model", "rate limited", "timed out" or "unavailable"; missing where none
-did. Such a run has the status "infrastructure" and measures nothing: no success and no failure.
+did. Such a run has the status "infrastructure" and measures nothing: its success is missing.
 Of ``makespan``, ``critical_path``, ``parallel_efficiency`` and ``speed_up`` see
 ``agentlab.study.cells.timing``.
 """
@@ -88,6 +88,8 @@ def runs_frame(cells: Iterable[CellResult], asked_only: bool = True) -> pd.DataF
     for name in ("floor", "ceiling", "twin_success", "recovered"):
         frame[name] = frame[name].astype("float64")
     frame["success"] = frame["success"].astype(bool)
+    if (spoilt := frame["infrastructure"].notna()).any():
+        frame["success"] = frame["success"].astype("boolean").mask(spoilt)
     order = ["arm", "scenario", "fault_rate", "seed"]
     frame = frame[frame["asked"].astype(bool)] if asked_only else frame
     return frame.sort_values(order, kind="stable").reset_index(drop=True)

@@ -239,6 +239,14 @@ def test_a_run_that_a_failing_model_spoilt_goes_with_its_pair():
     assert compare(frame)["n_tasks"].tolist() == [5]  # nothing is left of t0
     asked = compare(frame, count_infrastructure=True)
     assert asked["n_tasks"].tolist() == [6]
+    missing = frame["success"].astype("boolean").mask(frame["infrastructure"].notna())
+    for options in ({}, {"count_infrastructure": True}):
+        pd.testing.assert_frame_equal(
+            compare(frame.assign(success=missing), **options),
+            compare(frame, **options)
+            if not options
+            else compare(frame.assign(success=missing.fillna(False).astype(bool)), **options),
+        )
 
 
 def test_rate_0_is_pooled_only_where_asked():

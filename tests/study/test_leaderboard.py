@@ -187,7 +187,7 @@ def test_rate_0_is_left_out_where_there_are_others():
 def spoilt(made: pd.DataFrame, which: Any, cause: str = "denied") -> pd.DataFrame:
     made = made.assign(infrastructure=None)
     made.loc[which(made), "infrastructure"] = cause
-    made.loc[which(made), "success"] = False
+    made["success"] = made["success"].astype("boolean").mask(which(made))
     return made
 
 

@@ -263,7 +263,8 @@ def show(
         return
     wanted = runs["arm"].str.contains(arm, regex=False)
     wanted &= runs["scenario"].str.contains(scenario, regex=False)
-    runs = runs[wanted & ~runs["success"]] if failed else runs[wanted]
+    reached = runs["success"].fillna(False).astype(bool)
+    runs = runs[wanted & ~reached] if failed else runs[wanted]
     emit(console(), runs_table(runs.head(limit)))
     typer.echo(f"{min(limit, len(runs)):,} of {len(runs):,} runs")
 

@@ -175,7 +175,7 @@ def _ending(row: dict[str, Any], spans: Sequence[Span], length: int) -> Iterable
         yield Text("crashed" if lost else "crashed (counted as a failure)", style="bold red")
         yield _indented(visible(row.get("traceback") or row["error"]), 2)
         return
-    reached = bool(row["success"])
+    reached = not lost and bool(row["success"])
     missed = f" ({line(row['reasons'])})" if row["reasons"] else ""
     if not lost:
         yield Text(
