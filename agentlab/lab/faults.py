@@ -17,13 +17,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from agentlab.base.documents import Json, digest, merge_patch
+from agentlab.base.documents import Json, composed, digest, merge_patch
 from agentlab.base.randomness import choose, uniform
 from agentlab.base.trail import More
 from agentlab.base.values import Document
 from agentlab.environments.base import Call, Environment, Outcome, breach
 from agentlab.environments.fault_plan import (
     LM_KINDS,
+    SPOILS_RESULT,
     FaultKind,
     FaultPlan,
     Outage,
@@ -43,14 +44,6 @@ ALWAYS_ANNOUNCED = frozenset(
     {FaultKind.TIMEOUT, FaultKind.TIMEOUT_AFTER_COMMIT, FaultKind.RATE_LIMIT}
 )
 NOT_EXECUTED = frozenset({FaultKind.ERROR, FaultKind.TIMEOUT, FaultKind.RATE_LIMIT})
-SPOILS_RESULT = frozenset(
-    {
-        FaultKind.EMPTY_RESULT,
-        FaultKind.WRONG_RESULT,
-        FaultKind.PARTIAL_RESULT,
-        FaultKind.RENAMED_FIELD,
-    }
-)
 
 
 def fault_for(state: State, tool: str, arguments: Json, key: str, step_id: str) -> Fault | None:
@@ -213,7 +206,9 @@ def strike(
     told = Outcome(done.world, result=result, learned=learned)
     if (result, learned) == (done.result, done.learned):  # nothing in it that could be false
         return Struck(done, committed=True, delivered=False)
-    return Struck(told, committed=True, truth=done.learned)
+    return Struck(
+        told, committed=True, truth=composed(_as_it_is(done.world, learned), done.learned)
+    )
 
 
 def _silent_failure(

@@ -38,11 +38,10 @@ from agentlab.base.documents import Json, digest
 from agentlab.base.persistent import pmap
 from agentlab.base.values import Document
 from agentlab.environments.base import Call, Environment, holds
-from agentlab.environments.fault_plan import FaultKind
+from agentlab.environments.fault_plan import SPOILS_RESULT, FaultKind
 from agentlab.environments.scenario import Goal
 from agentlab.lab.faults import (
     NOT_EXECUTED,
-    SPOILS_RESULT,
     advance,
     fault_for,
     outage_of,

@@ -11,7 +11,10 @@ duration plus a thousandth (so that of two equally quick plans the shorter wins)
 Tools that failed are gone round: one whose error said permanent, or that failed ``patience`` times
 as a tool (unavailable, timeout, ...), is left out; a call that failed for a reason of its own, and
 whose error taught nothing, is left out by itself. When that leaves no plan, only what is permanent
-stays left out.
+stays left out; and when no plan is left even so, one is sought among all moves that the environment
+knows of, as candidates need be no more than the quickest ways while all tools work.
+
+A plan ends with a call that shows the answer, where no result does (see ``answers``).
 
 The plan is the sequence that was found. With several workers it is a partial order: of the
 sequence's orderings only those stay that matter in this world (see ``ordering``). What is shortest
@@ -31,8 +34,9 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from itertools import count
+from math import inf
 
 from agentlab.base.documents import Json, digest
 from agentlab.base.values import Document
@@ -41,6 +45,7 @@ from agentlab.environments.fault_plan import INFRASTRUCTURE
 from agentlab.environments.scenario import Goal
 from agentlab.errors import PlanError
 from agentlab.minds.base import Kit, PlanRequest, checked_plan
+from agentlab.minds.planners.answers import told
 from agentlab.minds.planners.drafts import Draft, Made, drafted
 from agentlab.minds.planners.noise import Noise
 from agentlab.minds.planners.ordering import deordered
@@ -49,6 +54,10 @@ from agentlab.state.records import Failure
 
 STEP_COST = 1e-3
 """Added to each call's seconds, so that shorter plans win ties."""
+
+
+DETOURS = 1000
+"""Worlds that are expanded in search of a plan that is not made of candidates."""
 
 
 class SearchExhausted(PlanError):
@@ -61,6 +70,7 @@ def shortest_plan(
     world: Document,
     allowed: Callable[[Call], bool] = lambda call: True,
     expansions: int = 50_000,
+    detours: bool = False,
 ) -> list[tuple[Call, Json]] | None:
     """Find the quickest sequence of calls that reaches the goal.
 
@@ -74,6 +84,8 @@ def shortest_plan(
         Says whether a call may be used.
     expansions : int
         Cap on the worlds whose successors are made.
+    detours : bool
+        Search all moves that the environment knows of, not the candidates alone.
 
     Returns
     -------
@@ -90,6 +102,9 @@ def shortest_plan(
     Hart, Nilsson & Raphael (1968), A formal basis for the heuristic determination of minimum cost
     paths.
     """
+    offered: Callable[[Document, Goal], Iterable[Call] | None] = environment.candidates
+    if detours and environment.moves(world, goal) is not None:
+        offered = environment.moves
     ticket = count()
     start = environment.key(world)
     best: dict[Hashable, float] = {start: 0.0}
@@ -104,7 +119,7 @@ def shortest_plan(
         if expansions <= 0:
             raise SearchExhausted("the search reached its cap of expansions")
         expansions -= 1
-        for call in environment.candidates(here, goal):
+        for call in offered(here, goal) or ():
             if not allowed(call):
                 continue
             begun = environment.begin(here, call)
@@ -119,6 +134,8 @@ def shortest_plan(
                 best[after] = cost
                 came[after] = (key, call, outcome.result)
                 bound = cost + environment.estimate(goal, outcome.world)
+                if detours and bound == inf:
+                    continue
                 heapq.heappush(queue, (bound, cost, next(ticket), after, outcome.world))
     return None
 
@@ -189,28 +206,40 @@ class Search:
         start = request.belief if request.world is None else request.world
         begun, later = _under_way(environment, start, request)
         first: Draft | None = None
-        for allowed in _filters(request.failures, self.patience):
+        filters = _filters(request.failures, self.patience)
+        ways = [(allowed, self.expansions, False) for allowed in filters]
+        if request.failures:
+            ways += [(allowed, min(self.expansions, DETOURS), True) for allowed in filters]
+        for allowed, most, detours in ways:
+            if detours and first is not None:
+                break
             left_out: set[Made] = set()
             while True:
                 able = _without(left_out, allowed)
                 try:
-                    found = shortest_plan(environment, request.goal, later, able, self.expansions)
+                    found = shortest_plan(environment, request.goal, later, able, most, detours)
                 except SearchExhausted:
-                    if first is None:
+                    if first is not None:
+                        return first
+                    if not detours:
                         raise
-                    return first
+                    break
                 if found is None:
                     break
+                known = [*request.results.values(), *(result for _, result in begun.values())]
+                found = told(environment, request.goal, later, found, known, able)
                 path = [*begun.values(), *found]
                 before = [set(range(j)) for j in range(len(path))]
                 if kit.workers > 1:
                     before = deordered(environment, start, path)
-                draft = drafted(path, before, list(begun), request, environment)
+                draft = drafted(path, before, list(begun), request, environment, start)
                 draft = draft.spoilt(self.noise, request, kit)
                 blamed = draft.blamed(request.failures)
-                if not blamed:
+                if not blamed and draft.answered:
                     return draft
                 first = first or draft
+                if not blamed:
+                    break  # the tool that shows the answer may be among those left out
                 left_out |= blamed
         if first is None:
             raise PlanError("no plan reaches the goal from what is known")

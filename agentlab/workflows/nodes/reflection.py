@@ -6,7 +6,9 @@ from typing import Any
 
 from agentlab.base.documents import merge_patch
 from agentlab.base.trail import At, Gone
+from agentlab.environments.fault_plan import Persistence
 from agentlab.lab.bench import Bench
+from agentlab.lab.tool_door import counted
 from agentlab.minds.rules import counts
 from agentlab.minds.strategies.triggers import told
 from agentlab.plans.task_plan import PlanStatus, StepStatus
@@ -18,7 +20,9 @@ from agentlab.state.decisions import (
     ReplanDecision,
     TriggerPoint,
 )
+from agentlab.state.records import DeliveredFault
 from agentlab.state.state import EXECUTE_NEXT_TASK, FINAL_RESPONSE, REPLAN, State
+from agentlab.tools.calls import ToolError
 
 
 @node
@@ -106,11 +110,34 @@ def _told(decision: ReplanDecision) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _taken_back(state: State, fault: DeliveredFault) -> State:
+    """Forget a false result, and count the failure as if it had been told.
+
+    Where nothing took effect the step failed; else it is done, and only its result is not known.
+    """
+    plan, step_id = state.task_plan, fault.step_id
+    if plan is None or step_id is None or step_id not in plan:
+        return state
+    error, code = f"{fault.tool} returned something false", "malformed_result"
+    changes: dict[str, Any] = {"results": Gone(step_id)}
+    broken = fault.fault.persistence is Persistence.PERMANENT and not fault.committed
+    if not fault.committed:
+        error, code = f"{fault.tool} did nothing, though it said otherwise", "unavailable"
+        failed = plan.step(step_id).put(status=StepStatus.FAILED, result=None, error=error)
+        changes["task_plan"] = plan.put_step(step_id, failed)
+    known = ToolError.made(code=code, message=error, permanent=broken)
+    failures = counted(state, fault.tool, fault.arguments, known, explained=False)
+    return state.put(failures=failures, **changes)
+
+
 def carry_out(state: State, lab: Bench, decision: ReplanDecision) -> State:
     """Write what a decision means into the state: the next action, and what it takes."""
     plan = state.task_plan
     if decision.correction:
         state = state.put(belief=merge_patch(state.belief, decision.correction))
+    if decision.exposed is not None:
+        state = _taken_back(state, decision.exposed)
+        plan = state.task_plan
     if decision.action is ReplanAction.RETRY and decision.step_id is not None and plan is not None:
         afresh = plan.step(decision.step_id).put(
             status=StepStatus.PENDING, result=None, error=None, interruption_context=None
