@@ -87,7 +87,7 @@ class ReplanDecision(Value):
     correction: dict[str, Any] = {}
     """Merge patch on the belief: what a privileged trigger knows to be true."""
     exposed: DeliveredFault | None = None
-    """A fault that nobody was told of: what it made of the step's result is taken back."""
+    """A fault that told something false of a step: what it made the agent think is taken back."""
     spent: str | None = None
     """The budget that turned this decision into what it is; None: none did."""
     reflection: ReflectionResult | None = None

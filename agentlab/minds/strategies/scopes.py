@@ -8,8 +8,7 @@ from agentlab.base.documents import composed
 from agentlab.environments.fault_plan import SPOILS_RESULT, Persistence
 from agentlab.minds.base import Kit
 from agentlab.minds.strategies.base import Scope
-from agentlab.minds.strategies.triggers import planned, struck, told, unseen_events
-from agentlab.plans.task_plan import StepStatus
+from agentlab.minds.strategies.triggers import BROKEN, planned, struck, told, unseen_events
 from agentlab.state.decisions import ReplanAction, ReplanDecision, Trigger, TriggerPoint
 from agentlab.state.events import Severity
 from agentlab.state.state import State
@@ -195,11 +194,11 @@ def informed(trigger: Trigger, state: State, kit: Kit) -> ReplanDecision | None:
         fault = met.fault  # an outage may last: trying again at once could go on without end
         passing = fault.persistence is Persistence.TRANSIENT and fault.source != "outage"
         step = planned(state, trigger.step_id)
-        believed = step is not None and step.status is StepStatus.COMPLETED
-        if believed and (not met.committed or fault.kind in SPOILS_RESULT):
+        failed = step is not None and step.status in BROKEN
+        spoilt = fault.kind in SPOILS_RESULT
+        if step is not None and (met.committed == failed or spoilt):  # not as it was told
             exposed = met
-        failed = step is not None and step.status is StepStatus.FAILED
-        if passing and (failed or exposed is not None) and not met.committed:
+        if passing and not met.committed and (failed or exposed is not None):
             action = ReplanAction.RETRY
     return ReplanDecision(
         action=action, step_id=trigger.step_id, reasoning=trigger.reason, correction=correction,

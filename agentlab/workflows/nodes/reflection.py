@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from agentlab.base.documents import merge_patch
+from agentlab.base.persistent import pvector
 from agentlab.base.trail import At, Gone
 from agentlab.environments.fault_plan import Persistence
 from agentlab.lab.bench import Bench
@@ -110,24 +111,35 @@ def _told(decision: ReplanDecision) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _taken_back(state: State, fault: DeliveredFault) -> State:
-    """Forget a false result, and count the failure as if it had been told.
+def _told_of(state: State, fault: DeliveredFault) -> State:
+    """Put right what a fault made the agent think of a step and its tool.
 
-    Where nothing took effect the step failed; else it is done, and only its result is not known.
+    A false result is forgotten, and the failure counts as if it had been told: where nothing took
+    effect the step failed; else it is done, and only its result is not known. A tool that takes
+    effect in spite of its fault is not broken, whatever its errors say.
     """
     plan, step_id = state.task_plan, fault.step_id
     if plan is None or step_id is None or step_id not in plan:
         return state
-    error, code = f"{fault.tool} returned something false", "malformed_result"
+    step, error = plan.step(step_id), f"{fault.tool} did nothing, though it said otherwise"
     changes: dict[str, Any] = {"results": Gone(step_id)}
-    broken = fault.fault.persistence is Persistence.PERMANENT and not fault.committed
-    if not fault.committed:
-        error, code = f"{fault.tool} did nothing, though it said otherwise", "unavailable"
-        failed = plan.step(step_id).put(status=StepStatus.FAILED, result=None, error=error)
+    if fault.committed:
+        error = f"{fault.tool} returned something false"
+    elif step.status is StepStatus.COMPLETED:
+        failed = step.put(status=StepStatus.FAILED, result=None, error=error)
         changes["task_plan"] = plan.put_step(step_id, failed)
-    known = ToolError.made(code=code, message=error, permanent=broken)
-    failures = counted(state, fault.tool, fault.arguments, known, explained=False)
-    return state.put(failures=failures, **changes)
+    if step.status is StepStatus.COMPLETED:
+        known = ToolError.made(
+            code="malformed_result" if fault.committed else "unavailable", message=error,
+            permanent=fault.fault.persistence is Persistence.PERMANENT and not fault.committed,
+        )  # fmt: skip
+        changes["failures"] = counted(state, fault.tool, fault.arguments, known, explained=False)
+    elif fault.committed:
+        changes["failures"] = pvector(
+            f.put(permanent=False) if f.tool == fault.tool and f.permanent else f
+            for f in state.failures
+        )
+    return state.put(**changes)
 
 
 def carry_out(state: State, lab: Bench, decision: ReplanDecision) -> State:
@@ -136,7 +148,7 @@ def carry_out(state: State, lab: Bench, decision: ReplanDecision) -> State:
     if decision.correction:
         state = state.put(belief=merge_patch(state.belief, decision.correction))
     if decision.exposed is not None:
-        state = _taken_back(state, decision.exposed)
+        state = _told_of(state, decision.exposed)
         plan = state.task_plan
     if decision.action is ReplanAction.RETRY and decision.step_id is not None and plan is not None:
         afresh = plan.step(decision.step_id).put(
