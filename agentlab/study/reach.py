@@ -46,6 +46,7 @@ from agentlab.lab.faults import (
     fault_for,
     outage_of,
     set_times,
+    target_fault,
 )
 from agentlab.lab.lab import Lab
 from agentlab.state.records import Fault
@@ -241,19 +242,35 @@ class Reach:
             self.calls += 1
             state, _, _ = self.lab.call(state, Address(0), tool, call.arguments)
             after = self._place(state, place)
-            if state.world is not place.state.world or after.had > place.had:
+            if after.had > place.had or self._differ(state.world, place.state.world):
                 return [after]
-            if not state.calls[-1].faulted or self._for_good(state, tool) is not None:
+            steady = self._for_good(state, tool) is not None or self._aimed_at(state, call)
+            if steady or not state.calls[-1].faulted:
                 return []
             if once or self._for_now(state, tool):
                 return [after]
         self.complete = self.complete and state.fault_plan.rate == 1
         return []
 
+    def _differ(self, world: Document, other: Document) -> bool:
+        return world is not other and self.environment.key(world) != self.environment.key(other)
+
     def _for_good(self, state: State, tool: str) -> Fault | None:
         """Return the fault that every call of a tool meets from now on."""
         fault = self._over(state, tool)
         return fault if fault is not None and fault.until is None else None
+
+    def _aimed_at(self, state: State, call: Call) -> bool:
+        """Say whether one target strikes a call from now on, however often it is made."""
+        made = state.occurrences.get(f"{call.tool}:{digest(call.arguments)}", 0)
+        for target in state.fault_plan.targets:
+            past = target.occurrence is not None and target.occurrence < made
+            past = past or (target.before is not None and target.before <= state.now)
+            ever = target.replace(occurrence=None, after=None, before=None)
+            if not past and target_fault(ever, state, call.tool, call.arguments, made, ""):
+                begun = target.after is None or target.after <= state.now
+                return begun and target.occurrence is None and target.before is None
+        return False
 
     def _for_now(self, state: State, tool: str) -> bool:
         """Say whether calls of a tool do nothing until a certain time."""

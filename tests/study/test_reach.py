@@ -293,7 +293,7 @@ def made(
     before, told = state.world, shown(scenario, state)
     for _ in range(40 if patient else 1):
         state, _, _ = lab.call(state, Address(0), call.tool, call.arguments)
-        if state.world is not before or shown(scenario, state) != told:
+        if state.world != before or shown(scenario, state) != told:
             return [state]
         standing = state.standing.get(call.tool)
         stands = standing is not None and (standing.until is None or standing.until > state.now)
