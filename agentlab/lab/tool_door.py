@@ -233,7 +233,7 @@ class ToolDoor:
 
 
 def counted(
-    state: State, tool: str, key: str, error: ToolError, *, explained: bool
+    state: State, tool: str, key: str, error: ToolError, explained: bool = False
 ) -> At | More:  # fmt: skip
     """Return the failures of a state with one more: of a tool, with arguments of this digest."""
     for i, f in enumerate(state.failures):

@@ -114,32 +114,34 @@ def _told(decision: ReplanDecision) -> dict[str, Any]:
 def _told_of(state: State, fault: DeliveredFault) -> State:
     """Put right what a fault made the agent think of a step and its tool.
 
-    A false result is forgotten, and the failure counts as if it had been told: where nothing took
-    effect the step failed; else it is done, and only its result is not known. A tool that takes
-    effect in spite of its fault is not broken, whatever its errors say.
+    Where nothing took effect the step failed. A false result counts as a failure, as if it had been
+    told; it stays where it is, for it need not be false in all. A tool that takes effect in spite
+    of its fault is not broken, whatever its errors say.
     """
     plan, step_id = state.task_plan, fault.step_id
     if plan is None or step_id is None or step_id not in plan:
         return state
-    step, error = plan.step(step_id), f"{fault.tool} did nothing, though it said otherwise"
-    changes: dict[str, Any] = {"results": Gone(step_id)}
-    if fault.committed:
-        error = f"{fault.tool} returned something false"
-    elif step.status is StepStatus.COMPLETED:
-        failed = step.put(status=StepStatus.FAILED, result=None, error=error)
-        changes["task_plan"] = plan.put_step(step_id, failed)
-    if step.status is StepStatus.COMPLETED:
-        known = ToolError.made(
-            code="malformed_result" if fault.committed else "unavailable", message=error,
-            permanent=fault.fault.persistence is Persistence.PERMANENT and not fault.committed,
-        )  # fmt: skip
-        changes["failures"] = counted(state, fault.tool, fault.arguments, known, explained=False)
-    elif fault.committed:
-        changes["failures"] = pvector(
+    step = plan.step(step_id)
+    if step.status is not StepStatus.COMPLETED:
+        failures = (
             f.put(permanent=False) if f.tool == fault.tool and f.permanent else f
             for f in state.failures
         )
-    return state.put(**changes)
+        return state.put(failures=pvector(failures)) if fault.committed else state
+    if fault.committed:
+        error = ToolError.made(
+            code="malformed_result", message=f"{fault.tool} told something false"
+        )
+        return state.put(failures=counted(state, fault.tool, fault.arguments, error))
+    permanent = fault.fault.persistence is Persistence.PERMANENT
+    text = f"{fault.tool} did nothing, though it said otherwise"
+    error = ToolError.made(code="unavailable", message=text, permanent=permanent)
+    failed = step.put(status=StepStatus.FAILED, result=None, error=text)
+    return state.put(
+        failures=counted(state, fault.tool, fault.arguments, error),
+        task_plan=plan.put_step(step_id, failed),
+        results=Gone(step_id),
+    )
 
 
 def carry_out(state: State, lab: Bench, decision: ReplanDecision) -> State:
