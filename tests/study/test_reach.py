@@ -2,7 +2,7 @@
 
 The search here shares nothing with the ceiling's but the call seam (``Lab.call``): it makes up its
 own calls from what is in the world, makes each of them once (or, where no clock matters, until it
-does something), takes none for needless, and judges with its own eyes whether an answer was shown.
+does something), takes none for needless, and sees for itself whether an answer was shown.
 What the ceiling calls reachable is shown by making the calls again.
 
 The reduced grid is always run. ``AGENTLAB_FULL_SWEEPS=1`` runs all of it (half an hour).
@@ -208,13 +208,18 @@ def contains(document: Any, value: Any) -> bool:
     return document is not None and (document == value or str(document) == str(value))
 
 
-def shown(scenario: al.Scenario, state: State) -> bool:
-    """Say whether the result of some call, and no mere error, told what is right in the end."""
-    if scenario.goal.answer is None:
-        return True
-    right = jmespath.search(scenario.goal.answer.world, state.world)
-    told = [c.result for c in state.calls if c.error is None]
-    return right is not None and any(contains(result, right) for result in told)
+class Told:
+    """What the results of a way have told, and nothing that only an error said."""
+
+    def __init__(self, scenario: al.Scenario, state: State, before: Told | None = None) -> None:
+        self.right = None
+        self.yes = scenario.goal.answer is None
+        if scenario.goal.answer is not None:
+            self.right = jmespath.search(scenario.goal.answer.world, state.world)
+            known = before is not None and before.right == self.right
+            calls = state.calls[-1:] if known else state.calls
+            told = any(contains(c.result, self.right) for c in calls if c.error is None)
+            self.yes = self.right is not None and (told or (known and before.yes))
 
 
 @dataclass
@@ -234,47 +239,48 @@ class Cell:
             fault_rate=self.rate, faults=self.faults,
         )  # fmt: skip
 
-    def reached(self, lab: al.Lab, state: State) -> bool:
-        """Say whether a run that ended so, and answers what was shown, is judged a success."""
-        goal, answer = self.scenario.goal, None
-        if goal.answer is not None and shown(self.scenario, state):
-            answer = jmespath.search(goal.answer.world, state.world)
-        told = Evidence(state.initial, state.world, state.calls, answer, state.now)
-        return lab.environment.check(goal, told).success
+    def reached(self, lab: al.Lab, state: State, told: Told) -> bool:
+        """Say whether a run that ended so, and answers what it was told, is judged a success."""
+        answer = told.right if told.yes else None
+        end = Evidence(state.initial, state.world, state.calls, answer, state.now)
+        return lab.environment.check(self.scenario.goal, end).success
 
 
 def exhaustive(cell: Cell, most: int) -> bool | None:
     """Follow every sequence of calls; None: there are more than ``most`` calls to make."""
-    lab = cell.lab()
-    environment, goal = lab.environment, cell.scenario.goal
-    times, tick, calls = clock(cell), count(), 0
-    queue = [(0.0, next(tick), lab.initial_state())]
-    known = set()
+    lab, scenario = cell.lab(), cell.scenario
+    environment, goal = lab.environment, scenario.goal
+    times, tick = clock(cell), count()
+    first = lab.initial_state()
+    queue = [(0.0, next(tick), first, Told(scenario, first))]
+    known, calls = set(), 0
     while queue:
-        _, _, state = heapq.heappop(queue)
-        if cell.reached(lab, state):
+        _, _, state, told = heapq.heappop(queue)
+        if cell.reached(lab, state, told):
             return True
         standing = state.standing.items()
         waiting = {t: f for t, f in standing if f.until is None or f.until > state.now}
         timed = any(t > state.now for t in times) or any(f.until for f in waiting.values())
         key = (
             canonical(state.world), state.occurrences, repr(sorted(waiting.items())),
-            round(state.now, 6) if timed else None, shown(cell.scenario, state),
+            round(state.now, 6) if timed else None, told.yes,
         )  # fmt: skip
         if key in known:
             continue
         known.add(key)
         later = [t for t in (*times, *(f.until or 0 for f in waiting.values())) if t > state.now]
-        ways = [advance(state, min(later))] if later else []
+        waited = [advance(state, min(later))] if later else []
+        ways = [(s, Told(scenario, s, told)) for s in waited]
         for call in CALLS[cell.world](state.world, goal):
             if environment.apply(state.world, call).error is None:  # else it would be refused
-                ways += made(lab, cell.scenario, state, call, patient=not timed)
-                calls += 1
+                made, tries = tried(lab, scenario, state, told, call, patient=not timed)
+                ways += made
+                calls += tries
         if calls > most:
             return None
-        for way in ways:
+        for way, so_far in ways:
             left = environment.estimate(goal, way.world)
-            heapq.heappush(queue, (left if left < 1e9 else 1e9, next(tick), way))
+            heapq.heappush(queue, (left if left < 1e9 else 1e9, next(tick), way, so_far))
     return False
 
 
@@ -286,22 +292,23 @@ def clock(cell: Cell) -> list[float]:
     return sorted(set(found))
 
 
-def made(
-    lab: al.Lab, scenario: al.Scenario, state: State, call: Call, patient: bool
-) -> Iterable[State]:
+def tried(
+    lab: al.Lab, scenario: al.Scenario, state: State, told: Told, call: Call, patient: bool
+) -> tuple[list[tuple[State, Told]], int]:
     """Make a call, where no clock matters until it does something; drop what never will."""
-    before, told = state.world, shown(scenario, state)
-    for _ in range(40 if patient else 1):
+    before, start = state.world, told
+    for n in range(1, 41 if patient else 2):
         state, _, _ = lab.call(state, Address(0), call.tool, call.arguments)
-        if state.world != before or shown(scenario, state) != told:
-            return [state]
+        told = Told(scenario, state, told)
+        if state.world != before or told.yes != start.yes:
+            return [(state, told)], n
         standing = state.standing.get(call.tool)
         stands = standing is not None and (standing.until is None or standing.until > state.now)
         if not state.calls[-1].faulted or (stands and standing.until is None):
-            return []
+            return [], n
         if stands:
             break
-    return [state]
+    return [(state, told)], n
 
 
 # ---- the comparison --------------------------------------------------------------------------
@@ -313,7 +320,8 @@ def made_again(cell: Cell, way: State) -> bool:
     state = lab.initial_state()
     for call in way.calls:
         state, _, _ = lab.call(advance(state, call.started), Address(0), call.tool, call.arguments)
-    return cell.reached(lab, advance(state, way.now))
+    state = advance(state, way.now)
+    return cell.reached(lab, state, Told(cell.scenario, state))
 
 
 def compared(cell: Cell, most: int = 6000) -> str:

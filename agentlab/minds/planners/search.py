@@ -11,8 +11,7 @@ duration plus a thousandth (so that of two equally quick plans the shorter wins)
 Tools that failed are gone round: one whose error said permanent, or that failed ``patience`` times
 as a tool (unavailable, timeout, ...), is left out; a call that failed for a reason of its own, and
 whose error taught nothing, is left out by itself. When that leaves no plan, only what is permanent
-stays left out; and when no plan is left even so, one is sought among all moves that the environment
-knows of, as candidates need be no more than the quickest ways while all tools work.
+stays left out.
 
 A plan ends with a call that shows the answer, where no result does (see ``answers``).
 
@@ -34,9 +33,8 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping
 from itertools import count
-from math import inf
 
 from agentlab.base.documents import Json, digest
 from agentlab.base.values import Document
@@ -56,10 +54,6 @@ STEP_COST = 1e-3
 """Added to each call's seconds, so that shorter plans win ties."""
 
 
-DETOURS = 1000
-"""Worlds that are expanded in search of a plan that is not made of candidates."""
-
-
 class SearchExhausted(PlanError):
     """The search reached its cap before it found a plan or ruled one out."""
 
@@ -70,7 +64,6 @@ def shortest_plan(
     world: Document,
     allowed: Callable[[Call], bool] = lambda call: True,
     expansions: int = 50_000,
-    detours: bool = False,
 ) -> list[tuple[Call, Json]] | None:
     """Find the quickest sequence of calls that reaches the goal.
 
@@ -84,8 +77,6 @@ def shortest_plan(
         Says whether a call may be used.
     expansions : int
         Cap on the worlds whose successors are made.
-    detours : bool
-        Search all moves that the environment knows of, not the candidates alone.
 
     Returns
     -------
@@ -102,9 +93,6 @@ def shortest_plan(
     Hart, Nilsson & Raphael (1968), A formal basis for the heuristic determination of minimum cost
     paths.
     """
-    offered: Callable[[Document, Goal], Iterable[Call] | None] = environment.candidates
-    if detours and environment.moves(world, goal) is not None:
-        offered = environment.moves
     ticket = count()
     start = environment.key(world)
     best: dict[Hashable, float] = {start: 0.0}
@@ -119,7 +107,7 @@ def shortest_plan(
         if expansions <= 0:
             raise SearchExhausted("the search reached its cap of expansions")
         expansions -= 1
-        for call in offered(here, goal) or ():
+        for call in environment.candidates(here, goal):
             if not allowed(call):
                 continue
             begun = environment.begin(here, call)
@@ -134,8 +122,6 @@ def shortest_plan(
                 best[after] = cost
                 came[after] = (key, call, outcome.result)
                 bound = cost + environment.estimate(goal, outcome.world)
-                if detours and bound == inf:
-                    continue
                 heapq.heappush(queue, (bound, cost, next(ticket), after, outcome.world))
     return None
 
@@ -206,24 +192,16 @@ class Search:
         start = request.belief if request.world is None else request.world
         begun, later = _under_way(environment, start, request)
         first: Draft | None = None
-        filters = _filters(request.failures, self.patience)
-        ways = [(allowed, self.expansions, False) for allowed in filters]
-        if request.failures:
-            ways += [(allowed, min(self.expansions, DETOURS), True) for allowed in filters]
-        for allowed, most, detours in ways:
-            if detours and first is not None:
-                break
+        for allowed in _filters(request.failures, self.patience):
             left_out: set[Made] = set()
             while True:
                 able = _without(left_out, allowed)
                 try:
-                    found = shortest_plan(environment, request.goal, later, able, most, detours)
+                    found = shortest_plan(environment, request.goal, later, able, self.expansions)
                 except SearchExhausted:
-                    if first is not None:
-                        return first
-                    if not detours:
+                    if first is None:
                         raise
-                    break
+                    return first
                 if found is None:
                     break
                 known = [*request.results.values(), *(result for _, result in begun.values())]
