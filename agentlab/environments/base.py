@@ -14,7 +14,8 @@ environment keeps them in ``world["seen"]`` (a map from value to true), which is
 learned. So gathering information is part of every plan.
 
 Subclass ``Environment``, implement ``tools``, ``apply``, ``unmet`` and, for planners that search,
-``candidates``; then run ``check_environment`` on it.
+``candidates``; then run ``check_environment`` on it. ``moves`` lets studies say that a goal is out
+of reach.
 """
 
 from __future__ import annotations

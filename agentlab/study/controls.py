@@ -1,11 +1,11 @@
 """Floor and ceiling: what doing nothing reaches, and what could be reached at all.
 
-The ceiling of a cell is whether any sequence of calls reaches the goal under that cell's faults.
-It is found in two steps. A witness is tried first: an agent that sees the truth, repairs every
-fault and has an ample budget; if it succeeds, so could another. Only where it fails, A* searches
-the faulted transition itself, the very door that runs use, over (world, fault counters, standing
-faults, time where time matters). A move is a call made until it takes effect or changes something,
-at most ``TRIES`` times. At the cap of expansions the ceiling is unknown.
+The ceiling of a cell is whether any sequence of calls reaches the goal under that cell's faults,
+and has the answer where one is asked for. A witness is tried first: an agent that sees the truth,
+repairs every fault and has an ample budget; if it succeeds, so could another. Where it fails,
+``relaxation`` may prove at once that nothing would do; else ``reach`` follows all ways through the
+faulted transition itself. At its cap of calls, and in worlds that do not know their moves, the
+ceiling is unknown.
 
 Worlds that offer no candidate calls cannot be searched; there the reference plan without faults
 stands in, and is called that.
@@ -46,7 +46,7 @@ class Ceiling:
     """What could be reached in a cell."""
 
     success: bool | None
-    """None: unknown, the search reached its cap."""
+    """None: unknown, the search did not see everything."""
     seconds: float | None
     """Simulated seconds of the way that was found."""
     found_by: str
@@ -72,7 +72,7 @@ def ceiling(
     faults : FaultPlan, optional
         Default: the scenario's.
     cap : int
-        Expansions of the search before the answer is "unknown".
+        Calls of the search before the answer is "unknown".
     """
     lab = Lab(
         scenario, planner=Search(privileged=True), strategy=WITNESS, seed=seed, fault_rate=rate,

@@ -5,7 +5,7 @@ own calls from what is in the world, makes each of them once (or, where no clock
 does something), takes none for needless, and sees for itself whether an answer was shown.
 What the ceiling calls reachable is shown by making the calls again.
 
-The reduced grid is always run. ``AGENTLAB_FULL_SWEEPS=1`` runs all of it (half an hour).
+The reduced grid is always run. ``AGENTLAB_FULL_SWEEPS=1`` runs all of it (a quarter of an hour).
 """
 
 from __future__ import annotations
@@ -369,7 +369,7 @@ def test_the_ceiling_is_what_an_exhaustive_search_finds(name):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not FULL, reason="AGENTLAB_FULL_SWEEPS=1 runs it: half an hour")
+@pytest.mark.skipif(not FULL, reason="AGENTLAB_FULL_SWEEPS=1 runs it")
 @pytest.mark.parametrize("name", WORLDS)
 def test_the_ceiling_is_what_an_exhaustive_search_finds_everywhere(name):
     counts = sweep(grid(slice(None), range(4), [name]), 20_000)
