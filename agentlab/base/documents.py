@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from sys import float_info
 from typing import Any
 
@@ -107,6 +107,24 @@ def merge_patch(target: Json, patch: Json) -> Json:
         else:
             result[key] = merge_patch(result.get(key), value)
     return result
+
+
+def composed(first: Mapping[str, Json], then: Mapping[str, Json]) -> dict[str, Json]:
+    """Return the merge patch that does what ``first`` does, and after it what ``then`` does.
+
+    Examples
+    --------
+    >>> composed({"a": {"b": None}, "c": 1}, {"a": {"d": 2}, "c": None})
+    {'a': {'b': None, 'd': 2}, 'c': None}
+    """
+    patch = dict(first)
+    for key, value in then.items():
+        old = patch.get(key)
+        if isinstance(old, dict) and isinstance(value, dict):
+            patch[key] = composed(old, value)
+        else:
+            patch[key] = value
+    return patch
 
 
 def set_path(document: dict[str, Any], path: Sequence[str], value: Json) -> dict[str, Any]:

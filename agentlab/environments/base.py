@@ -14,7 +14,8 @@ environment keeps them in ``world["seen"]`` (a map from value to true), which is
 learned. So gathering information is part of every plan.
 
 Subclass ``Environment``, implement ``tools``, ``apply``, ``unmet`` and, for planners that search,
-``candidates``; then run ``check_environment`` on it.
+``candidates``; then run ``check_environment`` on it. ``moves`` lets studies say that a goal is out
+of reach.
 """
 
 from __future__ import annotations
@@ -129,6 +130,23 @@ class Environment(ABC):
         """
         return ()
 
+    def moves(self, world: Document, goal: Goal) -> Iterable[Call] | None:
+        """Return every call that serves the goal in some way from here; None: nobody knows.
+
+        ``candidates`` may keep to the quickest way while nothing fails. When tools break, a detour
+        may be all that is left, and the ceiling of a study has to know of it. Left out may be what
+        the world would refuse and what ends in a dead end. Where the goal has an answer, the calls
+        that show it once more are part of it.
+        """
+        return None
+
+    def uses_up(self, call: Call) -> bool:
+        """Say whether a move takes something (money, a place) that another way may need.
+
+        One that does not is made as soon as it can be. Asked of writes alone: reads take nothing.
+        """
+        return True
+
     def initial(self, scenario: Scenario) -> Document:
         """Return the true world at the start."""
         return dict(merge_patch(scenario.world, scenario.hidden))
@@ -194,6 +212,21 @@ def _wrong_answer(path: str, evidence: Evidence) -> list[str]:
     if not _same(evidence.answer, right):
         return [f"answer {evidence.answer!r} is not {right!r}"]
     return []
+
+
+def holds(result: Json, right: Json) -> bool:
+    """Say whether a result, or anything in it, would be the right answer.
+
+    Examples
+    --------
+    >>> holds({"bookings": [{"code": "A1"}]}, "A1"), holds({"token": "A1-x"}, "A1")
+    (True, False)
+    """
+    if _same(result, right):
+        return True
+    if isinstance(result, dict):
+        return any(holds(item, right) for item in result.values())
+    return isinstance(result, list) and any(holds(item, right) for item in result)
 
 
 def _same(answer: Json, right: Json) -> bool:

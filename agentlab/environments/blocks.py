@@ -23,10 +23,12 @@ from agentlab.base.schemas import object_schema
 from agentlab.base.values import Document
 from agentlab.environments.base import Call, Outcome
 from agentlab.environments.blocksworld import (
+    ARM,
     MOVED,
     TABLE,
     Blocksworld,
     arm_call,
+    arm_moves,
     arm_seconds,
     arm_tools,
     fixed_blocks,
@@ -137,6 +139,20 @@ class Blocks(Blocksworld):
                 for tool in SEALING:
                     yield tool, {"bottom": bottom}
 
+    def moves(self, world: Document, goal: Goal) -> Iterable[Call]:
+        """Return the reads that show something new, every call of arm and crane, and the seals.
+
+        Sealing a tower that is not as it is wanted is a dead end. What is sealed can be sealed
+        again, to be told its number.
+        """
+        tags, seen, asked = world["tags"], world["seen"], goal.answer is not None
+        if asked or any(tag not in seen for tag in tags.values()):
+            yield from map(Call, READS)
+        for tool, named in (*_liftings(world), *_sealings(world, goal, asked)):
+            arguments = {name: tags.get(block) for name, block in named.items()}
+            if all(tag in seen for tag in arguments.values()):
+                yield Call(tool, arguments)
+
     def key(self, world: Document) -> Hashable:
         """Return where every block is, what is sealed and which tags were read."""
         return (*world["on"].values(), frozenset(world["seals"]), frozenset(world["seen"]))
@@ -149,6 +165,30 @@ class Blocks(Blocksworld):
         needed = misplaced(world["on"], wanted).union(to_seal)
         read = 1.0 if any(tags.get(block) not in seen for block in needed) else 0.0
         return arm_seconds(world["on"], wanted) + SEAL_SECONDS * len(to_seal) + read
+
+
+def _liftings(world: Document) -> Iterator[tuple[str, dict[str, str]]]:
+    """Return every call of arm and crane that can be made."""
+    on, fixed = world["on"], fixed_blocks(world)
+    yield from arm_moves(on, fixed)
+    clear = [b for b in on if b not in on.values() and b not in fixed]
+    for block in clear:
+        if on[block] != TABLE:
+            yield "crane_move", {"block": block}
+        for place in clear:
+            if place != block and on[place] != ARM:
+                yield "crane_move", {"block": block, "onto": place}
+
+
+def _sealings(world: Document, goal: Goal, again: bool) -> Iterator[tuple[str, dict[str, str]]]:
+    """Return the seals of towers that are as they are wanted; of sealed ones only ``again``."""
+    on, wanted, seals = world["on"], goal.conditions.get("on", {}), world["seals"]
+    moving = misplaced(on, wanted)
+    for bottom in goal.conditions.get("seals", ()):
+        tower = {b for b in on if bottom in (b, *under(on, b))}
+        unfinished = any(b in tower or wanted.get(b) in tower for b in moving)
+        if on.get(bottom) == TABLE and (again if bottom in seals else not unfinished):
+            yield from ((tool, {"bottom": bottom}) for tool in SEALING)
 
 
 def _look(world: Document) -> Outcome:

@@ -15,7 +15,7 @@ none, some block has to wait on the table, and which one is all that there is to
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from math import inf
 from typing import Any
 
@@ -171,6 +171,10 @@ class Blocksworld(Environment):
             tool, arguments = arm_call(on[block], block, place)
             yield Call(tool, arguments)
 
+    def moves(self, world: Document, goal: Goal) -> Iterable[Call]:
+        """Return every call that the arm can make, also those that lead away."""
+        yield from (Call(tool, arguments) for tool, arguments in arm_moves(world["on"], ()))
+
     def key(self, world: Document) -> Hashable:
         """Return where every block is."""
         return tuple(world["on"].values())
@@ -225,6 +229,16 @@ def arm_call(source: str, block: str, place: str) -> tuple[str, dict[str, str]]:
     if source == TABLE:
         return "pick_up", {"block": block}
     return "unstack", {"block": block, "off": source}
+
+
+def arm_moves(on: Places, fixed: Collection[str]) -> Iterator[tuple[str, dict[str, str]]]:
+    """Return every call that the arm can make where ``fixed`` blocks neither move nor carry."""
+    clear = [b for b in on if b not in on.values() and b not in fixed]
+    held = next((b for b in on if on[b] == ARM), None)
+    if held is None:
+        yield from (arm_call(on[b], b, ARM) for b in clear)
+    else:
+        yield from (arm_call(ARM, held, place) for place in (TABLE, *clear) if place != held)
 
 
 def _obstacle(world: Document, tool: str, block: str, other: str) -> tuple[str, str] | None:

@@ -94,6 +94,14 @@ class Chain(Environment):
             yield Call("advance", arguments)
             yield Call("advance_slowly", arguments)
 
+    def moves(self, world: Document, goal: Goal) -> Iterable[Call]:
+        """Return the two ways to carry out the next stage: there is nothing else to do."""
+        return self.candidates(world, goal)
+
+    def uses_up(self, call: Call) -> bool:
+        """Return False: every stage is needed, once."""
+        return False
+
     def key(self, world: Document) -> int:
         """Return the number of stages done: everything else follows from it."""
         return int(world["done"])

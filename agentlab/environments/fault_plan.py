@@ -33,6 +33,16 @@ class FaultKind(StrEnum):
     LM_REFUSED = "lm_refused"
 
 
+SPOILS_RESULT = frozenset(
+    {
+        FaultKind.EMPTY_RESULT,
+        FaultKind.WRONG_RESULT,
+        FaultKind.PARTIAL_RESULT,
+        FaultKind.RENAMED_FIELD,
+    }
+)
+"""The call takes effect, and what it returned is not what it should be."""
+
 LM_KINDS = frozenset({FaultKind.LM_MALFORMED, FaultKind.LM_CUT_OFF, FaultKind.LM_REFUSED})
 
 

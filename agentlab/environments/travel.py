@@ -27,107 +27,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from agentlab.base.documents import digest, merge_patch
-from agentlab.base.schemas import object_schema
 from agentlab.base.values import Document
 from agentlab.environments.base import Call, Environment, Outcome, failed, showing
 from agentlab.environments.scenario import Goal
-from agentlab.tools.tool import Effect, Tool
-
-FEE = 12
-"""What the agency asks for a booking, on top of the price."""
-
-SHOWS = {
-    "search_flights": ("flights",),
-    "search_trains": ("trains",),
-    "ask_agency": ("flights", "trains"),
-    "search_hotels": ("hotels",),
-    "hotel_directory": ("hotels",),
-}
-"""Which offers a read shows."""
-
-BOOKS = {
-    "book_flight": ("flights",),
-    "book_train": ("trains",),
-    "agency_book": ("flights", "trains"),
-    "book_hotel": ("hotels",),
-    "call_hotel": ("hotels",),
-}
-"""Which offers a booking tool sells."""
-
-_FREE = {"flights": "seats", "trains": "seats", "hotels": "rooms"}
-_ROUTE = ("origin", "destination", "day", "price", "seats")
-_FIELDS = {"flights": _ROUTE, "trains": _ROUTE, "hotels": ("city", "stars", "price", "rooms")}
-
-_TEXT = {"type": "string"}
-_COUNT = {"type": "integer", "minimum": 0}
-_PLACES = {"id", "code", "offer", "origin", "destination", "city"}
-
-
-def _record(*names: str) -> dict[str, Any]:
-    return object_schema(**{name: _TEXT if name in _PLACES else _COUNT for name in names})
-
-
-def _found(*kinds: str) -> dict[str, Any]:
-    lists = {kind: {"type": "array", "items": _record("id", *_FIELDS[kind])} for kind in kinds}
-    return object_schema(**lists)
-
-
-_RIDE = _record(*_ROUTE[:3])
-_CITY = _record("city")
-_STAY = object_schema(hotel_id=_TEXT, nights={"type": "integer", "minimum": 1, "maximum": 30})
-_RECEIPT = _record("code", "offer", "paid", "spent", "budget")
-_PAID = {"type": "object", "required": ["code", "kind", "offer", "number", "paid"]}
-_STATEMENT = object_schema(bookings={"type": "array", "items": _PAID}, spent=_COUNT, budget=_COUNT)
-
-
-def _tool(
-    name: str, seconds: float, parameters: Document, returns: Document, description: str
-) -> Tool:
-    """Make a tool; what takes long is done over the phone, and there is one phone."""
-    sells = name in BOOKS
-    return Tool(
-        name,
-        description,
-        parameters,
-        returns,
-        effect=Effect.IRREVERSIBLE if sells else Effect.READ,
-        seconds=seconds,
-        holds=("phone",) if seconds > 5 else (),
-        seen=(next(iter(parameters["properties"])),) if sells else (),
-        timeout=max(10.0, 3 * seconds),
-    )
-
-
-_FLIGHT, _TRAIN, _OFFER = (
-    object_schema(**{f"{n}_id": _TEXT}) for n in ("flight", "train", "offer")
+from agentlab.environments.travel_tools import (
+    BOOKS as BOOKS,
+    FEE as FEE,
+    FREE,
+    MOST_NIGHTS,
+    SHOWS as SHOWS,
+    TOOLS as TOOLS,
 )
-_BOTH = _found("flights", "trains")
-_SEATS, _ROOMS = "of a day that have free seats", "of a city that have free rooms, price per night"
-_ONE_MORE = "each call buys one more, no refund"
-TOOLS = (
-    _tool("search_flights", 2.0, _RIDE, _found("flights"), f"Show the flights {_SEATS}"),
-    _tool("search_trains", 3.0, _RIDE, _found("trains"), f"Show the trains {_SEATS}"),
-    _tool("ask_agency", 8.0, _RIDE, _BOTH, f"Ask the agency for flights and trains {_SEATS}; slow"),
-    _tool("search_hotels", 2.0, _CITY, _found("hotels"), f"Show the hotels {_ROOMS}"),
-    _tool("hotel_directory", 6.0, _CITY, _found("hotels"), f"Ask for the hotels {_ROOMS}; slow"),
-    _tool("book_flight", 4.0, _FLIGHT, _RECEIPT, f"Buy a seat on a flight; {_ONE_MORE}"),
-    _tool("book_train", 5.0, _TRAIN, _RECEIPT, f"Buy a seat on a train; {_ONE_MORE}"),
-    _tool("agency_book", 10.0, _OFFER, _RECEIPT, f"Buy either, for {FEE} more; slow; {_ONE_MORE}"),
-    _tool("book_hotel", 3.0, _STAY, _RECEIPT, f"Book a room and pay for it; {_ONE_MORE}"),
-    _tool("call_hotel", 9.0, _STAY, _RECEIPT, f"Book a room by telephone; slow; {_ONE_MORE}"),
-    _tool(
-        "list_bookings", 1.0, object_schema(), _STATEMENT, "List all bookings and what was spent"
-    ),
-)
+from agentlab.tools.tool import Tool
 
 _SECONDS = {tool.name: tool.seconds for tool in TOOLS}
 _ID = {tool.name: tool.seen[0] for tool in TOOLS if tool.seen}
-_LOOK = {kind: min(_SECONDS[t] for t in SHOWS if kind in SHOWS[t]) for kind in _FREE}
-_PAY = {kind: min(_SECONDS[t] for t in BOOKS if kind in BOOKS[t]) for kind in _FREE}
+_LOOK = {kind: min(_SECONDS[t] for t in SHOWS if kind in SHOWS[t]) for kind in FREE}
+_PAY = {kind: min(_SECONDS[t] for t in BOOKS if kind in BOOKS[t]) for kind in FREE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,16 +107,34 @@ class Travel(Environment):
         unseen = (i for i, each in enumerate(options) if not any(o.seen for o in each))
         first = next(unseen, 0)
         money = cheapest[first] + spare
-        for kind in _FREE:
+        for kind in FREE:
             for option in [o for o in options[first] if o.seen and o.kind == kind][:2]:
                 yield from _ways_to_pay(needs[first], option, money)
         yield from _ways_to_look(belief, [o for o in options[first] if not o.seen])
+
+    def moves(self, world: Document, goal: Goal) -> Iterable[Call]:
+        """Return the ways to look at, and to pay for, whatever meets an open need.
+
+        A hotel may be paid for longer than is needed, as far as the money goes.
+        """
+        left = world["budget"] - world["spent"]
+        for need in _open(goal, world):
+            options = _options(need, world)
+            yield from _ways_to_look(world, [o for o in options if not o.seen])
+            for option in [o for o in options if o.seen]:
+                yield from _ways_to_pay(need, option, left)
+                nights = need.get("nights", MOST_NIGHTS)
+                for more in range(nights + 1, MOST_NIGHTS + 1):
+                    longer = replace(option, cost=option.cost // nights * more)
+                    yield from _ways_to_pay({**need, "nights": more}, longer, left)
+        if goal.answer is not None and world["bookings"]:
+            yield Call("list_bookings")
 
     def key(self, world: Document) -> tuple[Any, ...]:
         """Return the money, what was seen and booked, and what every offer is and costs now."""
         offers = [
             (offer_id, offer.get("price"), offer.get(free))
-            for kind, free in _FREE.items()
+            for kind, free in FREE.items()
             for offer_id, offer in world[kind].items()
         ]
         money = (world["budget"], world["spent"])
@@ -221,7 +159,7 @@ class Travel(Environment):
             return None
         kind, offer_id, offer = found
         price = math.ceil(offer["price"] * (1.1 + 0.3 * (draw - 0.5)))
-        return {kind: {offer_id: {_FREE[kind]: 0} if draw < 0.5 else {"price": price}}}
+        return {kind: {offer_id: {FREE[kind]: 0} if draw < 0.5 else {"price": price}}}
 
     def constrain(self, world: Document, draw: float) -> dict[str, Any] | None:
         """Lower the budget by 1 to 4 %, not below what is spent."""
@@ -260,7 +198,7 @@ def _describe(need: Document) -> str:
 
 def _whole(kind: str, offer: Document) -> bool:
     """Say whether an offer still has its price: in a belief, a silent fault may have made it up."""
-    return "price" in offer and _FREE[kind] in offer
+    return "price" in offer and FREE[kind] in offer
 
 
 def _outlook(goal: Goal, world: Document) -> tuple[list[Document], list[list[_Option]], int]:
@@ -268,21 +206,26 @@ def _outlook(goal: Goal, world: Document) -> tuple[list[Document], list[list[_Op
 
     To spare is what is left after the cheapest option of every open need.
     """
-    needs, seen = _open(goal, world), world["seen"]
+    needs = _open(goal, world)
     options: list[list[_Option]] = []
     spare = world["budget"] - world["spent"]
     for need in needs:
-        nights = need.get("nights", 1)
-        fitting = [
-            _Option(offer["price"] * nights, offer_id, kind, offer_id in seen)
-            for kind in (("hotels",) if "city" in need else ("flights", "trains"))
-            for offer_id, offer in world[kind].items()
-            if _fits(need, offer) and _whole(kind, offer) and offer[_FREE[kind]] > 0
-        ]
-        fitting.sort(key=lambda option: (option.cost, option.id))
+        fitting = _options(need, world)
         spare -= fitting[0].cost if fitting else 0
         options.append(fitting)
     return needs, options, int(spare)
+
+
+def _options(need: Document, world: Document) -> list[_Option]:
+    """Return what meets a need and is not sold out, cheapest first."""
+    nights, seen = need.get("nights", 1), world["seen"]
+    fitting = [
+        _Option(offer["price"] * nights, offer_id, kind, offer_id in seen)
+        for kind in (("hotels",) if "city" in need else ("flights", "trains"))
+        for offer_id, offer in world[kind].items()
+        if _fits(need, offer) and _whole(kind, offer) and offer[FREE[kind]] > 0
+    ]
+    return sorted(fitting, key=lambda option: (option.cost, option.id))
 
 
 def _ways_to_pay(need: Document, option: _Option, money: int) -> Iterator[Call]:
@@ -333,7 +276,7 @@ def _show(world: Document, call: Call) -> Outcome:
             for offer_id, offer in world[kind].items()
             if call.arguments.items() <= offer.items() and _whole(kind, offer)
         }
-        free = [{"id": i, **offer} for i, offer in learned[kind].items() if offer[_FREE[kind]] > 0]
+        free = [{"id": i, **offer} for i, offer in learned[kind].items() if offer[FREE[kind]] > 0]
         result[kind] = sorted(free, key=lambda offer: (offer["price"], offer["id"]))
         seen += [offer["id"] for offer in free]
     return showing(world, result, learned, seen)
@@ -344,7 +287,7 @@ def _book(world: Document, call: Call) -> Outcome:
     offer_id, found = call.arguments[_ID[call.tool]], _find(world, call)
     if found is None:
         what = " or ".join(kind.removesuffix("s") for kind in BOOKS[call.tool])
-        anywhere = any(offer_id in world[kind] for kind in _FREE)
+        anywhere = any(offer_id in world[kind] for kind in FREE)
         names = BOOKS[call.tool] if anywhere else (*BOOKS[call.tool], "seen")
         gone: dict[str, Any] = {name: {offer_id: None} for name in names}
         message = f"there is no {what} {offer_id!r}"
@@ -353,7 +296,7 @@ def _book(world: Document, call: Call) -> Outcome:
     if offer_id not in world["seen"]:
         message = f"{offer_id!r} is not known yet: no search has shown it"
         return failed(world, "not_seen", message, {"seen": {offer_id: None}})
-    free = _FREE[kind]
+    free = FREE[kind]
     if offer[free] < 1:
         gone = {kind: {offer_id: {free: 0}}}
         return failed(world, "sold_out", f"no {free} left: {offer_id}", gone, permanent=True)
@@ -371,12 +314,12 @@ def _book(world: Document, call: Call) -> Outcome:
 def _pay(world: Document, kind: str, offer_id: str, cost: int, stay: dict[str, Any]) -> Outcome:
     offer, number = world[kind][offer_id], len(world["bookings"]) + 1
     code = digest([offer_id, number])[:6].upper()
-    facts = {name: value for name, value in offer.items() if name not in ("price", _FREE[kind])}
+    facts = {name: value for name, value in offer.items() if name not in ("price", FREE[kind])}
     booking = {
         "code": code, "kind": kind, "offer": offer_id, "number": number, "paid": cost,
         **facts, **stay,
     }  # fmt: skip
-    sold = {**offer, _FREE[kind]: offer[_FREE[kind]] - 1}
+    sold = {**offer, FREE[kind]: offer[FREE[kind]] - 1}
     money = {"spent": world["spent"] + cost, "budget": world["budget"]}
     learned = {**money, kind: {offer_id: sold}, "bookings": {code: booking}}
     result = {"code": code, "offer": offer_id, "paid": cost, **money}

@@ -185,6 +185,39 @@ class Workshop(Environment):
             yield from (Call(way.tool, {"order": name}) for way in ways)
             return
 
+    def moves(self, world: Document, goal: Goal) -> Iterable[Call]:
+        """Return the ways to do whatever comes next, of every order and part and with every blank.
+
+        An order that is delivered uninspected is a dead end. What is done to an order can be done
+        again, to be told its certificate.
+        """
+        wanted: set[str] = set()
+        for name in goal.conditions.get("orders", ()):
+            order, parts = world["orders"].get(name, {}), _parts(world, name)
+            unseen = [i for i, _ in parts if i not in world["seen"]]
+            yield from (Call(way.tool, {"order": name}) for way in (READS if unseen else ()))
+            for part_id, part in parts:
+                operation = _next(part)
+                if operation == "cut":
+                    wanted.add(part["material"])
+                if operation is not None and part_id in world["seen"]:
+                    yield from _ways_to_work(world, part_id, part, operation)
+            left = [s for s in STAGES if not order.get(s)]
+            again = [s for s in STAGES if order.get(s)]
+            told = goal.answer is not None and order.get("inspected")
+            ready = left[:1] if all(_next(part) is None for _, part in parts) else []
+            for stage in (*ready, *(again if told else ())):
+                ways = [w for w in FINISHING[stage] if _works(world, w)]
+                yield from (Call(way.tool, {"order": name}) for way in ways)
+        for material in sorted(wanted):
+            there = [i for i, b in world["blanks"].items() if b["material"] == material]
+            if not world["seen"].keys() >= set(there):
+                yield from (Call(way.tool, {"material": material}) for way in LOOKS)
+
+    def uses_up(self, call: Call) -> bool:
+        """Say whether a call takes a blank; all else is needed, once, for its part or order."""
+        return "blank" in call.arguments
+
     @staticmethod
     def _ways_on(belief: Document, part_id: str, part: Document, operation: str) -> Iterator[Call]:
         blank = {}
@@ -245,6 +278,17 @@ class Workshop(Environment):
 
 def _parts(world: Document, order: str) -> list[tuple[str, Document]]:
     return [(i, p) for i, p in sorted(world["parts"].items()) if p.get("order") == order]
+
+
+def _ways_to_work(world: Document, part_id: str, part: Document, operation: str) -> Iterator[Call]:
+    """Return the ways to carry out an operation, with every blank that was seen and will do."""
+    blanks: list[dict[str, str]] = [{}]
+    if operation == "cut":
+        fitting = (i for i, b in world["blanks"].items() if b["material"] == part["material"])
+        blanks = [{"blank": i} for i in sorted(fitting) if i in world["seen"]]
+    for way in WAYS.get(operation, ()):
+        if _works(world, way):
+            yield from (Call(way.tool, {"part": part_id, **blank}) for blank in blanks)
 
 
 def _next(part: Document) -> str | None:

@@ -17,13 +17,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from agentlab.base.documents import Json, digest, merge_patch
+from agentlab.base.documents import Json, composed, digest, merge_patch
 from agentlab.base.randomness import choose, uniform
 from agentlab.base.trail import More
 from agentlab.base.values import Document
 from agentlab.environments.base import Call, Environment, Outcome, breach
 from agentlab.environments.fault_plan import (
     LM_KINDS,
+    SPOILS_RESULT,
     FaultKind,
     FaultPlan,
     Outage,
@@ -43,14 +44,6 @@ ALWAYS_ANNOUNCED = frozenset(
     {FaultKind.TIMEOUT, FaultKind.TIMEOUT_AFTER_COMMIT, FaultKind.RATE_LIMIT}
 )
 NOT_EXECUTED = frozenset({FaultKind.ERROR, FaultKind.TIMEOUT, FaultKind.RATE_LIMIT})
-SPOILS_RESULT = frozenset(
-    {
-        FaultKind.EMPTY_RESULT,
-        FaultKind.WRONG_RESULT,
-        FaultKind.PARTIAL_RESULT,
-        FaultKind.RENAMED_FIELD,
-    }
-)
 
 
 def fault_for(state: State, tool: str, arguments: Json, key: str, step_id: str) -> Fault | None:
@@ -72,13 +65,14 @@ def fault_for(state: State, tool: str, arguments: Json, key: str, step_id: str) 
     standing: Fault | None = state.standing.get(tool)
     if standing is not None and (standing.until is None or state.now < standing.until):
         return standing
-    for outage in plan.outages:
-        if outage.tool == tool and _is_down(state, outage):
-            return Fault(kind=FaultKind.ERROR, source="outage", until=_outage_end(outage))
+    down = outage_of(state, tool)
+    if down is not None:
+        return down
     occurrence = state.occurrences.get(f"{tool}:{key}", 0)
     for target in plan.targets:
-        if _strikes(target, state, tool, arguments, occurrence, step_id):
-            return _normal(target.kind, target.persistence, target.visibility, "target", 0.5)
+        aimed = target_fault(target, state, tool, arguments, occurrence, step_id)
+        if aimed is not None:
+            return aimed
     if plan.rate and (not plan.tools or tool in plan.tools):
         drawn = rate_fault(plan, state.seed, state.scenario_id, tool, key, occurrence)
         return None if drawn is not None and drawn.kind in LM_KINDS else drawn
@@ -113,10 +107,11 @@ def _normal(
     )
 
 
-def _strikes(
+def target_fault(
     target: TargetedFault, state: State, tool: str, arguments: Json, occurrence: int, step: str
-) -> bool:
-    return (
+) -> Fault | None:
+    """Return the fault of a target where it strikes a call, or None."""
+    strikes = (
         target.tool == tool
         and target.kind not in LM_KINDS  # these strike LMs
         and (target.step is None or target.step == step)
@@ -125,6 +120,17 @@ def _strikes(
         and (target.before is None or state.now < target.before)
         and all(k in arguments and arguments[k] == v for k, v in (target.arguments or {}).items())
     )
+    if not strikes:
+        return None
+    return _normal(target.kind, target.persistence, target.visibility, "target", 0.5)
+
+
+def outage_of(state: State, tool: str) -> Fault | None:
+    """Return the fault that calls of a tool meet while it is down, or None."""
+    for outage in state.fault_plan.outages:
+        if outage.tool == tool and _is_down(state, outage):
+            return Fault(kind=FaultKind.ERROR, source="outage", until=_outage_end(outage))
+    return None
 
 
 def _outage_end(outage: Outage) -> float | None:
@@ -200,7 +206,9 @@ def strike(
     told = Outcome(done.world, result=result, learned=learned)
     if (result, learned) == (done.result, done.learned):  # nothing in it that could be false
         return Struck(done, committed=True, delivered=False)
-    return Struck(told, committed=True, truth=done.learned)
+    return Struck(
+        told, committed=True, truth=composed(_as_it_is(done.world, learned), done.learned)
+    )
 
 
 def _silent_failure(
@@ -282,6 +290,21 @@ def stand(state: State, tool: str, fault: Fault) -> Fault | None:
     if fault.persistence is Persistence.PERMANENT:
         return fault.put(source="standing")
     return fault.put(source="standing", until=state.now + state.fault_plan.duration)
+
+
+def set_times(state: State) -> list[float]:
+    """Return the simulated times at which the faults of a run change by the clock, in order.
+
+    They are the beginnings and ends of outages, the bounds of targets, and the events that happen.
+    """
+    plan, times = state.fault_plan, set[float]()
+    for outage in plan.outages:
+        if _is_down(state.put(now=outage.start), outage):
+            times |= {outage.start, _outage_end(outage) or 0.0}
+    for target in plan.targets:
+        times |= {target.after or 0.0, target.before or 0.0}
+    times |= {event_time(state, event) or 0.0 for event in plan.events}
+    return sorted(times - {0.0})
 
 
 # ---- what happens in the world by itself ---------------------------------------------------

@@ -213,7 +213,10 @@ class ToolDoor:
             known = merge_patch(state.belief, outcome.learned)
             changes["belief"] = validated(State, "belief", known)
         if outcome.error is not None:
-            changes["failures"] = _counted(state, under_way, outcome.error, bool(outcome.learned))
+            key = digest(under_way.arguments)
+            changes["failures"] = counted(
+                state, under_way.tool, key, outcome.error, explained=bool(outcome.learned)
+            )
         if delivered is not None:
             changes["delivered"] = More((delivered,))
             standing: Fault | None = stand(state, under_way.tool, delivered.fault)
@@ -229,15 +232,17 @@ class ToolDoor:
         return self.finish_call(advance(state, under_way.finishes), under_way, address)
 
 
-def _counted(state: State, under_way: UnderWay, error: ToolError, explained: bool) -> Any:
-    key = digest(under_way.arguments)
+def counted(
+    state: State, tool: str, key: str, error: ToolError, explained: bool = False
+) -> At | More:  # fmt: skip
+    """Return the failures of a state with one more: of a tool, with arguments of this digest."""
     for i, f in enumerate(state.failures):
-        if (f.tool, f.arguments, f.code) == (under_way.tool, key, error.code):
+        if (f.tool, f.arguments, f.code) == (tool, key, error.code):
             permanent = f.permanent or error.permanent
             more = f.put(count=f.count + 1, permanent=permanent, explained=explained)
             return At(i, more)
     failure = Failure.made(
-        tool=under_way.tool, arguments=key, code=error.code, permanent=error.permanent,
+        tool=tool, arguments=key, code=error.code, permanent=error.permanent,
         explained=explained,
     )  # fmt: skip
     return More((failure,))

@@ -11,6 +11,7 @@ from agentlab.base.values import Value
 from agentlab.errors import PlanEditError
 from agentlab.plans.task_plan import StepStatus, TaskPlan
 from agentlab.state.events import ContextChangeEvent
+from agentlab.state.records import DeliveredFault
 
 
 class IntentResult(Value):
@@ -85,6 +86,8 @@ class ReplanDecision(Value):
     confidence: float = Field(default=1.0, ge=0, le=1)
     correction: dict[str, Any] = {}
     """Merge patch on the belief: what a privileged trigger knows to be true."""
+    exposed: DeliveredFault | None = None
+    """A fault that told something false of a step: what it made the agent think is taken back."""
     spent: str | None = None
     """The budget that turned this decision into what it is; None: none did."""
     reflection: ReflectionResult | None = None

@@ -1,11 +1,11 @@
 """Floor and ceiling: what doing nothing reaches, and what could be reached at all.
 
-The ceiling of a cell is whether any sequence of calls reaches the goal under that cell's faults.
-It is found in two steps. A witness is tried first: an agent that sees the truth, repairs every
-fault and has an ample budget; if it succeeds, so could another. Only where it fails, A* searches
-the faulted transition itself, the very door that runs use, over (world, fault counters, standing
-faults, time where time matters). A move is a call made until it takes effect or changes something,
-at most ``TRIES`` times. At the cap of expansions the ceiling is unknown.
+The ceiling of a cell is whether any sequence of calls reaches the goal under that cell's faults,
+and has the answer where one is asked for. A witness is tried first: an agent that sees the truth,
+repairs every fault and has an ample budget; if it succeeds, so could another. Where it fails,
+``relaxation`` may prove at once that nothing would do; else ``reach`` follows all ways through the
+faulted transition itself. At its cap of calls, and in worlds that do not know their moves, the
+ceiling is unknown.
 
 Worlds that offer no candidate calls cannot be searched; there the reference plan without faults
 stands in, and is called that.
@@ -16,26 +16,19 @@ bounds what one worker can reach; several may be quicker.
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Hashable
 from dataclasses import dataclass
-from itertools import count
 
-from agentlab.environments.base import Call, no_op
+from agentlab.environments.base import no_op
 from agentlab.environments.fault_plan import FaultPlan
 from agentlab.environments.named import get_environment
-from agentlab.environments.scenario import Goal, Scenario
+from agentlab.environments.scenario import Scenario
 from agentlab.lab.lab import Lab
 from agentlab.minds.planners.search import Search
 from agentlab.minds.strategies import scopes, triggers
 from agentlab.minds.strategies.base import Budget, Strategy
-from agentlab.state.state import State
-from agentlab.trace.journal import Address
-from agentlab.trace.recorder import Recorder
+from agentlab.study.reach import Reach
+from agentlab.study.relaxation import out_of_reach
 from agentlab.workflows.autonomous import autonomous
-
-TRIES = 100
-"""How often a move of the ceiling makes the same call before it gives up."""
 
 MANY = 8
 """Workers of the witness that is tried where there is a deadline that one worker misses."""
@@ -53,7 +46,7 @@ class Ceiling:
     """What could be reached in a cell."""
 
     success: bool | None
-    """None: unknown, the search reached its cap."""
+    """None: unknown, the search did not see everything."""
     seconds: float | None
     """Simulated seconds of the way that was found."""
     found_by: str
@@ -66,7 +59,7 @@ def floor(scenario: Scenario) -> bool:
 
 
 def ceiling(
-    scenario: Scenario, seed: int, rate: float, faults: FaultPlan | None = None, cap: int = 3000
+    scenario: Scenario, seed: int, rate: float, faults: FaultPlan | None = None, cap: int = 4000
 ) -> Ceiling:
     """Return whether anything could reach the goal under a cell's faults.
 
@@ -79,7 +72,7 @@ def ceiling(
     faults : FaultPlan, optional
         Default: the scenario's.
     cap : int
-        Expansions of the search before the answer is "unknown".
+        Calls of the search before the answer is "unknown".
     """
     lab = Lab(
         scenario, planner=Search(privileged=True), strategy=WITNESS, seed=seed, fault_rate=rate,
@@ -94,7 +87,10 @@ def ceiling(
         run.finish()
         if run.verdict.success:
             return Ceiling(True, run.state.now, "witness")
-    return _searched(lab, scenario.goal, first, cap)
+    if out_of_reach(lab.environment, scenario.goal, first):
+        return Ceiling(False, None, "search")
+    found = Reach(lab, first, cap).run()
+    return Ceiling(found.success, None if found.state is None else found.state.now, "search")
 
 
 def _fault_free_reference(scenario: Scenario) -> Ceiling:
@@ -104,59 +100,3 @@ def _fault_free_reference(scenario: Scenario) -> Ceiling:
     run = autonomous.start(lab)
     run.finish()
     return Ceiling(run.verdict.success, run.state.now, "reference")
-
-
-def _searched(lab: Lab, goal: Goal, first: State, cap: int) -> Ceiling:
-    environment = lab.environment
-    assert environment is not None
-    timed = bool(
-        goal.deadline or first.fault_plan.events or first.fault_plan.outages
-        or first.fault_plan.targets or "until" in first.fault_plan.persistence
-        or "rate_limit" in first.fault_plan.kinds
-    )  # fmt: skip
-    ticket = count()
-    queue = [(environment.estimate(goal, first.world), next(ticket), first)]
-    seen: set[Hashable] = set()
-    while queue:
-        _, _, state = heapq.heappop(queue)
-        if not environment.unmet(goal, state.world) and (
-            goal.deadline is None or state.now <= goal.deadline
-        ):
-            return Ceiling(True, state.now, "search")
-        if goal.deadline is not None and state.now > goal.deadline:
-            continue
-        when = round(state.now, 3) if timed else 0.0
-        key = (environment.key(state.world), state.occurrences, state.standing, when)
-        if key in seen:
-            continue
-        seen.add(key)
-        if len(seen) > cap:
-            return Ceiling(None, None, "search")
-        for call in environment.candidates(state.world, goal):
-            after = _made(lab.bind(recorder=Recorder()), state, call)
-            if after is not None:
-                bound = after.now + environment.estimate(goal, after.world)
-                heapq.heappush(queue, (bound, next(ticket), after))
-    return Ceiling(False, None, "search")
-
-
-def _made(lab: Lab, state: State, call: Call) -> State | None:
-    """Make a call until the world changes or it succeeds; None when it never does."""
-    world = state.world
-    for _ in range(TRIES):
-        if _broken_for_good(state, call):
-            return None
-        state, _, error = lab.call(state, Address(0), call.tool, call.arguments)
-        if state.world is not world:
-            return state
-        faulted = state.calls[-1].faulted
-        if not faulted:  # a call that failed or did nothing without a fault will do so again
-            return None if error is not None else state
-    return None
-
-
-def _broken_for_good(state: State, call: Call) -> bool:
-    standing = state.standing.get(call.tool)
-    return standing is not None and standing.until is None and standing.kind in (
-        "error", "timeout",
-    )  # fmt: skip

@@ -173,7 +173,9 @@ def test_a_wrong_result_falsifies_what_is_told_and_what_is_learned_alike(door, p
         assert result["token"] in d.state.belief["seen"]
     check_delivered(d, "wrong_result", persistence, "silent", True)
     truth = d.state.delivered[0].truth
-    assert truth == {"done": 1, "seen": {token: True}}
+    unlearnt = {result["token"]: None} if false == {"token"} else {}
+    assert truth == {"done": 1, "seen": {token: True, **unlearnt}}
+    assert merge_patch(d.state.belief, truth) == d.state.world
 
 
 @pytest.mark.parametrize("visibility", ["announced", "silent"])

@@ -57,7 +57,7 @@ def test_a_broken_tool_is_gone_round(three, visibility):
     scenario, stages = three
     found = top(scenario, broken("advance", stages[1], visibility=visibility))
     assert found.success
-    assert found.found_by == ("witness" if visibility == "announced" else "search")
+    assert found.found_by == "witness"
     assert found.seconds >= 1 + 3 + 1
 
 
@@ -122,6 +122,60 @@ def test_at_its_cap_the_ceiling_is_unknown(three):
 def test_where_every_call_fails_nothing_is_reached(three, persistence, visibility):
     faults = al.FaultPlan(persistence={persistence: 1}, visibility={visibility: 1})
     assert ceiling(three[0], 0, 1.0, faults).success is False
+
+
+# ---- answers -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["timeout_after_commit", "partial_result"])
+def test_an_answer_that_no_result_shows_is_not_had(three, kind):
+    """The last stage is done, and its token was in the result that was lost.
+
+    Who asks again is told in the text of an error, and that is no result.
+    """
+    scenario, stages = three
+    once = {"persistence": "transient", "kind": kind}
+    lost = [broken(tool, stages[2], **once) for tool in TOOLS]
+    assert top(scenario, *lost).success is False
+    assert top(scenario, lost[0]).success  # the other tool shows it
+    silent = {**once, "kind": "partial_result", "visibility": "silent"}
+    assert top(scenario, *[broken(tool, stages[2], **silent) for tool in TOOLS]).success is False
+    unasked = scenario.replace(goal=scenario.goal.replace(answer=None))
+    assert top(unasked, *lost).success
+
+
+def test_a_field_by_another_name_still_shows_the_answer(three):
+    scenario, stages = three
+    renamed = {"persistence": "transient", "kind": "renamed_field", "visibility": "silent"}
+    assert top(scenario, *[broken(tool, stages[2], **renamed) for tool in TOOLS]).success
+
+
+LOST = {"kind": "timeout_after_commit"}
+
+
+@pytest.mark.parametrize(
+    ("suite", "scenario", "lost", "again"),
+    [
+        ("travel", "travel-easy-012", ("book_hotel", "call_hotel"), ("list_bookings",)),
+        ("blocks", "blocks-easy-005", ("weld", "bolt"), ("weld", "bolt", "look", "survey")),
+        ("blocks", "blocks-easy-003", ("look", "survey"), ("look", "survey")),
+        ("workshop", "workshop-easy-002", ("gauge", "inspect_by_eye"),
+         ("gauge", "inspect_by_eye", "drive", "carry", "assemble", "assemble_on_floor")),
+    ],
+)  # fmt: skip
+def test_a_lost_answer_is_asked_for_again_where_that_can_be_done(suite, scenario, lost, again):
+    scenario = al.load_suite(suite)[scenario]
+    assert scenario.goal.answer is not None
+    once = [al.TargetedFault(tool=tool, occurrence=0, **LOST) for tool in lost]
+    assert ceiling(scenario, 0, 0.0, al.FaultPlan(targets=once)).success
+    run = al.autonomous.start(
+        al.Lab(scenario, planner="search", strategy="oracle", faults=al.FaultPlan(targets=once))
+    )
+    run.finish()
+    assert run.verdict.success, run.verdict.reasons
+    never = [al.TargetedFault(tool=tool, **LOST) for tool in {*lost, *again}]
+    found = ceiling(scenario, 0, 0.0, al.FaultPlan(targets=never)).success
+    assert found is (None if suite == "blocks" else False)  # blocks can be moved without end
 
 
 # ---- brute force ----------------------------------------------------------------------------
@@ -228,6 +282,31 @@ def lamp(fresh_names):
         id="lamp", environment="test-lamp", task="Light!", world={"on": False}, goal=al.Goal(),
         reference=ReferencePlan(steps=steps),
     )  # fmt: skip
+
+
+class Lamps(Lamp):
+    """Two lamps that one knows how to switch on in one way, and that have another."""
+
+    name = "test-lamps"
+
+    def tools(self):
+        return (Tool("press", effect="write"), Tool("pull", effect="write"))
+
+    def apply(self, world, call: Call) -> Outcome:
+        return Outcome({"on": True}, {}, learned={"on": True})
+
+    def candidates(self, belief, goal):
+        return [] if belief["on"] else [Call("press")]
+
+
+def test_where_nobody_knows_all_moves_a_search_proves_nothing(fresh_names):
+    al.register("environment", "test-lamps", Lamps())
+    scenario = al.Scenario(
+        id="lamps", environment="test-lamps", task="Light!", world={"on": False}, goal=al.Goal()
+    )
+    broken_press = al.FaultPlan(targets=[al.TargetedFault(tool="press", persistence="permanent")])
+    assert ceiling(scenario, 0, 0.0, al.FaultPlan()).success
+    assert ceiling(scenario, 0, 0.0, broken_press).success is None
 
 
 def test_without_candidates_the_fault_free_reference_stands_in(lamp):

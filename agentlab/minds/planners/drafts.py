@@ -12,10 +12,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from agentlab.base.documents import Json, digest
+from agentlab.base.values import Document
 from agentlab.environments.base import Call, Environment
 from agentlab.environments.fault_plan import INFRASTRUCTURE
 from agentlab.environments.scenario import ReferenceStep
 from agentlab.minds.base import Kit, PlanRequest, tool_step
+from agentlab.minds.planners.answers import right_answer, shows
 from agentlab.minds.planners.noise import Mistake, Noise, spoilt
 from agentlab.minds.planners.ordering import direct
 from agentlab.plans.parsing import fresh_id
@@ -42,6 +44,8 @@ class Draft:
         Where the answer comes from.
     mistakes : mapping of str to Mistake
         By step id.
+    answered : bool
+        Whether the answer is shown somewhere, as far as it is known, or none is asked for.
     """
 
     calls: Mapping[str, Call]
@@ -49,6 +53,7 @@ class Draft:
     steps: Sequence[ReferenceStep]
     answer: Reference | None = None
     mistakes: Mapping[str, Mistake] = field(default_factory=dict)
+    answered: bool = True
 
     @property
     def about(self) -> dict[str, Json]:
@@ -109,9 +114,12 @@ class Draft:
 
 def drafted(
     path: Sequence[tuple[Call, Json]], before: Sequence[set[int]], begun: Sequence[str],
-    request: PlanRequest, environment: Environment,
+    request: PlanRequest, environment: Environment, start: Document,
 ) -> Draft:  # fmt: skip
-    """Return the draft of a plan: the first calls of the path are those of steps under way."""
+    """Return the draft of a plan: the first calls of the path are those of steps under way.
+
+    ``start`` is the world, or the belief, that the path begins in.
+    """
     taken = set(request.taken)
     earlier: list[tuple[str, Json]] = list(request.results.items())
     made = [(step_id, result) for step_id, (_, result) in zip(begun, path, strict=False)]
@@ -128,7 +136,13 @@ def drafted(
         steps.append(ReferenceStep.calling(step_id, call.tool, arguments, after))
         calls[step_id] = call
         made.append((step_id, result))
-    return Draft(calls, steps, steps, _answer(steps, earlier + made, request))
+    right, wanted = right_answer(environment, request.goal, start, list(path)), request.goal.answer
+    shown = [i for i, result in earlier + made if wanted and shows(wanted, result, right)]
+    answer = Reference(shown[-1], wanted.result) if wanted and shown else None
+    return Draft(
+        calls, steps, steps, answer or _answer(steps, earlier + made, request),
+        answered=wanted is None or right is None or bool(shown),
+    )  # fmt: skip
 
 
 def _closed(steps: Sequence[ReferenceStep]) -> list[ReferenceStep]:
@@ -156,7 +170,7 @@ def _reduced(steps: Sequence[ReferenceStep]) -> list[ReferenceStep]:
 def _answer(
     steps: Sequence[ReferenceStep], results: Sequence[tuple[str, Json]], request: PlanRequest
 ) -> Reference | None:
-    """Return where the answer comes from: the last call that shows it."""
+    """Return where the answer may come from, where nothing is known to show it."""
     wanted = request.goal.answer
     if wanted is None:
         return None

@@ -13,6 +13,8 @@ as a tool (unavailable, timeout, ...), is left out; a call that failed for a rea
 whose error taught nothing, is left out by itself. When that leaves no plan, only what is permanent
 stays left out.
 
+A plan ends with a call that shows the answer, where no result does (see ``answers``).
+
 The plan is the sequence that was found. With several workers it is a partial order: of the
 sequence's orderings only those stay that matter in this world (see ``ordering``). What is shortest
 is still the sum of all durations: a slower machine that happens to be free is not thought of.
@@ -41,6 +43,7 @@ from agentlab.environments.fault_plan import INFRASTRUCTURE
 from agentlab.environments.scenario import Goal
 from agentlab.errors import PlanError
 from agentlab.minds.base import Kit, PlanRequest, checked_plan
+from agentlab.minds.planners.answers import told
 from agentlab.minds.planners.drafts import Draft, Made, drafted
 from agentlab.minds.planners.noise import Noise
 from agentlab.minds.planners.ordering import deordered
@@ -201,16 +204,20 @@ class Search:
                     return first
                 if found is None:
                     break
+                known = [*request.results.values(), *(result for _, result in begun.values())]
+                found = told(environment, request.goal, later, found, known, able)
                 path = [*begun.values(), *found]
                 before = [set(range(j)) for j in range(len(path))]
                 if kit.workers > 1:
                     before = deordered(environment, start, path)
-                draft = drafted(path, before, list(begun), request, environment)
+                draft = drafted(path, before, list(begun), request, environment, start)
                 draft = draft.spoilt(self.noise, request, kit)
                 blamed = draft.blamed(request.failures)
-                if not blamed:
+                if not blamed and draft.answered:
                     return draft
                 first = first or draft
+                if not blamed:
+                    break  # the tool that shows the answer may be among those left out
                 left_out |= blamed
         if first is None:
             raise PlanError("no plan reaches the goal from what is known")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from agentlab.environments.fault_plan import Persistence
+from typing import Any
+
+from agentlab.base.documents import composed
+from agentlab.environments.fault_plan import SPOILS_RESULT, Persistence
 from agentlab.minds.base import Kit
 from agentlab.minds.strategies.base import Scope
-from agentlab.minds.strategies.triggers import planned, told
-from agentlab.plans.task_plan import StepStatus
+from agentlab.minds.strategies.triggers import BROKEN, planned, struck, told, unseen_events
 from agentlab.state.decisions import ReplanAction, ReplanDecision, Trigger, TriggerPoint
 from agentlab.state.events import Severity
 from agentlab.state.state import State
@@ -179,24 +181,26 @@ def supervise(by_model: bool) -> Scope:
 def informed(trigger: Trigger, state: State, kit: Kit) -> ReplanDecision | None:
     """Repair with knowledge of the fault: correct the belief, then retry or plan the rest anew.
 
-    A step struck by a passing fault that did not take effect is tried again; a result that was
-    falsified is put right in the belief, and the rest is planned from there.
+    A step struck by a passing fault that did not take effect is tried again, also where it was told
+    that it did; a tool that failed silently is known to have failed. A result that was falsified is
+    taken back and put right in the belief, and the rest is planned from there.
     """
-    struck = state.delivered[-1] if state.delivered else None
-    correction = {}
-    if struck is not None and struck.step_id == trigger.step_id and struck.at == state.now:
-        correction = dict(struck.truth)
-        fault = struck.fault  # an outage may last: trying again at once could go on without end
+    met, correction = struck(state, trigger.step_id), dict[str, Any]()
+    for event in unseen_events(state):
+        correction = composed(correction, event.truth)
+    action, exposed = ReplanAction.REPLAN_REMAINING, None
+    if met is not None:
+        correction = composed(correction, met.truth)
+        fault = met.fault  # an outage may last: trying again at once could go on without end
         passing = fault.persistence is Persistence.TRANSIENT and fault.source != "outage"
         step = planned(state, trigger.step_id)
-        failed = step is not None and step.status is StepStatus.FAILED
-        if passing and failed and not struck.committed:
-            return ReplanDecision(
-                action=ReplanAction.RETRY, step_id=trigger.step_id, reasoning=trigger.reason
-            )
+        failed = step is not None and step.status in BROKEN
+        spoilt = fault.kind in SPOILS_RESULT
+        if step is not None and (met.committed == failed or spoilt):  # not as it was told
+            exposed = met
+        if passing and not met.committed and (failed or exposed is not None):
+            action = ReplanAction.RETRY
     return ReplanDecision(
-        action=ReplanAction.REPLAN_REMAINING,
-        step_id=trigger.step_id,
-        reasoning=trigger.reason,
-        correction=correction,
-    )
+        action=action, step_id=trigger.step_id, reasoning=trigger.reason, correction=correction,
+        exposed=exposed,
+    )  # fmt: skip

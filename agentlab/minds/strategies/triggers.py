@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import chain
+from itertools import chain, takewhile
 
+from agentlab.environments.fault_plan import FaultKind, Visibility
 from agentlab.minds.strategies.base import TriggerRule
 from agentlab.plans.task_plan import StepStatus, TaskStep
 from agentlab.state.decisions import TriggerPoint
 from agentlab.state.events import REACT, ChangeType, ContextChangeEvent, Severity
+from agentlab.state.records import DeliveredFault
 from agentlab.state.state import State
 from agentlab.state.undecided import undecided
 
@@ -65,18 +67,38 @@ def every(n: int) -> TriggerRule:
     return trigger
 
 
+def struck(state: State, step_id: str | None) -> DeliveredFault | None:
+    """Return the fault that the last execution of a step met, seen or not (privileged)."""
+    for fault in reversed(state.delivered):
+        if fault.at < state.now:
+            break
+        if fault.step_id == step_id and fault.fault.kind is not FaultKind.LATENCY_SPIKE:
+            found: DeliveredFault = fault
+            return found
+    return None
+
+
+def unseen_events(state: State) -> list[DeliveredFault]:
+    """Return what happened in the world, untold, since the last call began (privileged)."""
+    since = state.calls[-1].started if state.calls else 0.0
+    recent = takewhile(lambda d: d.at >= since, reversed(state.delivered))
+    hidden = [d for d in recent if d.step_id is None and d.fault.visibility is Visibility.SILENT]
+    return hidden[::-1]
+
+
 def delivered_fault(point: TriggerPoint, state: State, step_id: str | None) -> str | None:
     """Ask when the last execution of the step met a fault, seen or not, or it failed (privileged).
 
-    What an agent cannot know is whether a call that looked right was struck; this trigger does.
+    What an agent cannot know is whether a call that looked right was struck, or whether the world
+    changed meanwhile; this trigger does.
     """
     if point is not TriggerPoint.AFTER_STEP:
         return None
-    if state.delivered and state.delivered[-1].step_id == step_id:
-        last = state.delivered[-1]
-        if last.at == state.now and last.fault.kind not in ("latency_spike",):
-            return f"step {step_id} met a {last.fault.visibility} {last.fault.kind}"
-    return after_failure(point, state, step_id)
+    met = struck(state, step_id)
+    if met is not None:
+        return f"step {step_id} met a {met.fault.visibility} {met.fault.kind}"
+    happened = ", ".join(event.tool for event in unseen_events(state))
+    return f"unseen: {happened}" if happened else after_failure(point, state, step_id)
 
 
 def changes(threshold: Severity, batch: int, milestones: bool) -> TriggerRule:

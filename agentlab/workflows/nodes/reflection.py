@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from agentlab.base.documents import merge_patch
+from agentlab.base.persistent import pvector
 from agentlab.base.trail import At, Gone
+from agentlab.environments.fault_plan import Persistence
 from agentlab.lab.bench import Bench
+from agentlab.lab.tool_door import counted
 from agentlab.minds.rules import counts
 from agentlab.minds.strategies.triggers import told
 from agentlab.plans.task_plan import PlanStatus, StepStatus
@@ -18,7 +21,9 @@ from agentlab.state.decisions import (
     ReplanDecision,
     TriggerPoint,
 )
+from agentlab.state.records import DeliveredFault
 from agentlab.state.state import EXECUTE_NEXT_TASK, FINAL_RESPONSE, REPLAN, State
+from agentlab.tools.calls import ToolError
 
 
 @node
@@ -106,11 +111,47 @@ def _told(decision: ReplanDecision) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _told_of(state: State, fault: DeliveredFault) -> State:
+    """Put right what a fault made the agent think of a step and its tool.
+
+    Where nothing took effect the step failed. A false result counts as a failure, as if it had been
+    told; it stays where it is, for it need not be false in all. A tool that takes effect in spite
+    of its fault is not broken, whatever its errors say.
+    """
+    plan, step_id = state.task_plan, fault.step_id
+    if plan is None or step_id is None or step_id not in plan:
+        return state
+    step = plan.step(step_id)
+    if step.status is not StepStatus.COMPLETED:
+        failures = (
+            f.put(permanent=False) if f.tool == fault.tool and f.permanent else f
+            for f in state.failures
+        )
+        return state.put(failures=pvector(failures)) if fault.committed else state
+    if fault.committed:
+        error = ToolError.made(
+            code="malformed_result", message=f"{fault.tool} told something false"
+        )
+        return state.put(failures=counted(state, fault.tool, fault.arguments, error))
+    permanent = fault.fault.persistence is Persistence.PERMANENT
+    text = f"{fault.tool} did nothing, though it said otherwise"
+    error = ToolError.made(code="unavailable", message=text, permanent=permanent)
+    failed = step.put(status=StepStatus.FAILED, result=None, error=text)
+    return state.put(
+        failures=counted(state, fault.tool, fault.arguments, error),
+        task_plan=plan.put_step(step_id, failed),
+        results=Gone(step_id),
+    )
+
+
 def carry_out(state: State, lab: Bench, decision: ReplanDecision) -> State:
     """Write what a decision means into the state: the next action, and what it takes."""
     plan = state.task_plan
     if decision.correction:
         state = state.put(belief=merge_patch(state.belief, decision.correction))
+    if decision.exposed is not None:
+        state = _told_of(state, decision.exposed)
+        plan = state.task_plan
     if decision.action is ReplanAction.RETRY and decision.step_id is not None and plan is not None:
         afresh = plan.step(decision.step_id).put(
             status=StepStatus.PENDING, result=None, error=None, interruption_context=None
