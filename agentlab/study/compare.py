@@ -144,10 +144,11 @@ def pairwise(
         raise StudyError(f"no {by} {baseline!r}; {suggest(baseline, levels)}")
     share = metric in SHARES or all(isinstance(x, bool | np.bool_) for x in runs[metric].dropna())
     pooled = runs if rate_0 or apart == "fault_rate" else under_faults(runs)
-    found = paired(pooled, metric, by, apart)
     chosen = [(a, b) for a, b in combinations(levels, 2) if baseline in (None, a, b)]
-    rows = _compared(found, chosen, share, bootstrap, seed)
-    rows += [_missing(a, b) for a, b in chosen if not {a, b} <= set(found.levels) or not rows]
+    found = paired(pooled, metric, by, chosen, apart)
+    rows = _compared(found, share, bootstrap, seed)
+    compared = {(row["a"], row["b"]) for row in rows}
+    rows += [_missing(a, b) for a, b in chosen if (a, b) not in compared]
     columns = [*FIRST, *REST, *(["boot_low", "boot_high"] if bootstrap else [])]
     if apart is None:
         order = {pair: place for place, pair in enumerate(chosen)}
@@ -156,35 +157,26 @@ def pairwise(
     return pd.DataFrame(rows).rename(columns={"stratum": apart})[[apart, *columns]]
 
 
-def _compared(
-    found: Pairing, chosen: list[tuple[str, str]], share: bool, bootstrap: bool, seed: int
-) -> list[dict[str, Any]]:
+def _compared(found: Pairing, share: bool, bootstrap: bool, seed: int) -> list[dict[str, Any]]:
     """Return a row a stratum and pair, all of one family."""
-    place = {level: i for i, level in enumerate(found.levels)}
-    pairs = [(place[a], place[b]) for a, b in chosen if a in place and b in place]
-    n_clusters, n_strata, n_levels = found.sums.shape
-    if not pairs or not n_clusters:
+    if not found.rows:
         return []
-    first, second = np.array(pairs).T
-    differences = (found.sums[:, :, first] - found.sums[:, :, second]).reshape(n_clusters, -1)
-    sizes = np.repeat(found.sizes, len(pairs), axis=1)  # (C, strata * pairs)
+    first, second = np.array([row[3:] for row in found.rows]).T
+    differences = found.sums[:, first] - found.sums[:, second]  # (C, rows)
+    sizes = found.sizes[:, first]
     tested = family(differences, sizes, share=share, seed=seed)
-    columns = [(a + r * n_levels, b + r * n_levels) for r in range(n_strata) for a, b in pairs]
-    visible = smallest_visible(
-        found.sums.reshape(n_clusters, -1), np.repeat(found.sizes, n_levels, axis=1), columns,
-        share=share,
-    )  # fmt: skip
-    strata = [(s, r, a, b) for r, s in enumerate(found.strata) for a, b in pairs]
+    columns = [(row.first, row.second) for row in found.rows]
+    visible = smallest_visible(found.sums, found.sizes, columns, share=share)
     rows = []
-    for i, (stratum, r, a, b) in enumerate(strata):
+    for i, (stratum, a, b, *_) in enumerate(found.rows):
         there = sizes[:, i] > 0
         own = (differences[there, i], sizes[there, i])
         interval = difference_interval(*own, share=share)
         row = {
-            "stratum": stratum, "a": found.levels[a], "b": found.levels[b], "diff": tested.diff[i],
+            "stratum": stratum, "a": a, "b": b, "diff": tested.diff[i],
             "low": tested.low[i], "high": tested.high[i], "p": tested.p[i],
             "verdict": _verdict(tested.diff[i], bool(tested.shown[i]), tested.n_clusters[i]),
-            "n_tasks": int(found.sizes[:, r].sum()), "n_clusters": int(tested.n_clusters[i]),
+            "n_tasks": int(sizes[:, i].sum()), "n_clusters": int(tested.n_clusters[i]),
             "smallest_difference": visible,
             "unadjusted_low": interval.low, "unadjusted_high": interval.high,
         }  # fmt: skip

@@ -8,8 +8,9 @@ of all other arms with the same task, rate and seed.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -41,19 +42,26 @@ def under_faults(runs: pd.DataFrame) -> pd.DataFrame:
     return runs[faulty] if faulty.any() else runs
 
 
+class Row(NamedTuple):
+    """One comparison: a stratum, two levels, and their columns."""
+
+    stratum: Any
+    a: str
+    b: str
+    first: int
+    second: int
+
+
 @dataclass(frozen=True, slots=True)
 class Pairing:
-    """Task means of k levels of a factor in R strata, added up over C clusters."""
+    """Task means of levels of a factor, added up over C clusters; a column a level and stratum."""
 
-    levels: tuple[str, ...]
-    """Those that were measured."""
-    strata: tuple[Any, ...]
+    rows: tuple[Row, ...]
+    """The pairs that have a task in common."""
     sums: Floats
-    """(C, R, k); a cluster without a task in a stratum has 0."""
+    """(C, K); a cluster without a task in a stratum has 0."""
     sizes: Floats
-    """(C, R): tasks."""
-    n_left_out: int
-    """Tasks with runs, of which none could be paired."""
+    """(C, K): tasks."""
 
 
 def complete_runs(runs: pd.DataFrame, by: str = "arm") -> pd.DataFrame:
@@ -87,11 +95,13 @@ def levelled(column: pd.Series[Any]) -> pd.Series[Any]:
 
 
 def _cells(runs: pd.DataFrame, by: str) -> pd.DataFrame:
-    """Return level, task, block (rate and other factors) and cell (block and seed) of every run."""
+    """Return level, task, other factors, block (those and the rate) and cell (block and seed)."""
     others = [axis for axis in AXES if axis in runs and axis != by and by != "arm"]
     block = runs.groupby(["fault_rate", *others], dropna=False, observed=True).ngroup()
     cell = runs.groupby([block, runs["seed"]], observed=True).ngroup()
-    frame = runs[["scenario"]].assign(level=levelled(runs[by]), rate=runs["fault_rate"])
+    frame = runs[["scenario"]].assign(level=levelled(runs[by]), rate=runs["fault_rate"], others=0)
+    if others:
+        frame["others"] = runs.groupby(others, dropna=False, observed=True).ngroup()
     spoilt = runs["infrastructure"].notna() if "infrastructure" in runs else False
     return frame.assign(block=block, cell=cell, spoilt=spoilt)
 
@@ -122,12 +132,20 @@ def _strata(runs: pd.DataFrame, cells: pd.DataFrame, apart: str | None) -> Any:
     return met.transform("first").where(met.transform("nunique") == 1, SEVERAL)
 
 
-def paired(runs: pd.DataFrame, metric: str, by: str, apart: str | None = None) -> Pairing:
+def paired(
+    runs: pd.DataFrame,
+    metric: str,
+    by: str,
+    pairs: Sequence[tuple[str, str]],
+    apart: str | None = None,
+) -> Pairing:
     """Pair the levels of a factor by task.
 
     A metric is averaged over the seeds within (task, fault rate, other factors), then over fault
     rates and other factors. Where a value is missing (what is measured did not come up), the runs
-    of the other levels with the same task, rate, seed and other factors are left out.
+    of the other levels with the same task, rate, seed and other factors are left out. Where the
+    levels were not all run with the same other factors, each pair is paired by itself, over those
+    that both were run with.
 
     Parameters
     ----------
@@ -135,32 +153,47 @@ def paired(runs: pd.DataFrame, metric: str, by: str, apart: str | None = None) -
         The ``runs`` frame, checked, with an index that tells the runs apart.
     metric, by : str
         Columns.
+    pairs : sequence of pairs of str
+        Levels to compare.
     apart : {"fault_rate", "fault_class"}, optional
         What the strata are. Default: one, ``POOLED``.
     """
-    cells = _cells(runs, by)
+    cells = _cells(runs, by).assign(value=runs[metric].astype("float64"))
+    known = cells.drop_duplicates(["level", "others"])
+    if len(known) == known["level"].nunique() * known["others"].nunique():
+        parts = [(_task_means(runs, cells, apart), list(pairs))]
+    else:
+        parts = [
+            (_task_means(runs, cells[cells["level"].isin(pair)], apart), [pair]) for pair in pairs
+        ]
+    cluster = runs.drop_duplicates("scenario").set_index("scenario")["cluster"].astype(str)
+    rows: list[Row] = []
+    columns: list[pd.DataFrame] = []
+    for means, wanted in parts:
+        for stratum, tasks in means.groupby(level="stratum", sort=False):
+            at = {level: len(columns) + n for n, level in enumerate(means.columns)}
+            rows += [Row(stratum, a, b, at[a], at[b]) for a, b in wanted if a in at and b in at]
+            by_cluster = tasks.groupby(
+                cluster.loc[tasks.index.get_level_values("scenario")].to_numpy()
+            )
+            columns += [by_cluster[level].agg(["sum", "size"]) for level in means.columns]
+    clusters = sorted({name for column in columns for name in column.index})
+    made = np.zeros((2, len(clusters), len(columns)))
+    for number, column in enumerate(columns):
+        made[:, :, number] = column.reindex(clusters, fill_value=0).to_numpy().T
+    return Pairing(tuple(rows), *made)
+
+
+def _task_means(runs: pd.DataFrame, cells: pd.DataFrame, apart: str | None) -> pd.DataFrame:
+    """Return a row a (stratum, scenario), a column a level that was measured."""
     fair = _fair(cells)
-    fair = fair.assign(value=runs.loc[fair.index, metric].astype("float64"))
-    fair["stratum"] = _strata(runs.loc[fair.index], fair, apart)
+    fair = fair.assign(stratum=_strata(runs.loc[fair.index], fair, apart))
     fair = fair[fair["stratum"] != NO_FAULT]
     wide = fair.groupby(["stratum", "scenario", "block", "cell", "level"])["value"].mean().unstack()
-    measured_levels = wide.columns[wide.notna().any()]
-    levels = [level for level in dict.fromkeys(cells["level"]) if level in measured_levels]
-    whole = wide.reindex(columns=levels).dropna()
-    tasks = whole.groupby(level=["stratum", "scenario", "block"]).mean()
-    tasks = tasks.groupby(level=["stratum", "scenario"]).mean()
-    strata_found = list(dict.fromkeys(tasks.index.get_level_values("stratum")))
-    cluster = runs.drop_duplicates("scenario").set_index("scenario")["cluster"].astype(str)
-    clusters = sorted(set(cluster.loc[list(tasks.index.get_level_values("scenario"))]))
-    sums = np.zeros((len(clusters), len(strata_found), len(levels)))
-    sizes = np.zeros(sums.shape[:2])
-    for (stratum, scenario), row in zip(tasks.index, tasks.to_numpy(), strict=True):
-        at = clusters.index(cluster.loc[scenario]), strata_found.index(stratum)
-        sums[at] += row
-        sizes[at] += 1
-    n_tasks = tasks.index.get_level_values("scenario").nunique()
-    left_out = runs["scenario"].nunique() - n_tasks
-    return Pairing(tuple(levels), tuple(strata_found), sums, sizes, left_out)
+    known = wide.columns[wide.notna().any()]
+    whole = wide[[level for level in dict.fromkeys(cells["level"]) if level in known]].dropna()
+    blocks = whole.groupby(level=["stratum", "scenario", "block"]).mean()
+    return blocks.groupby(level=["stratum", "scenario"]).mean()
 
 
 def seed_means(

@@ -221,7 +221,8 @@ def test_the_command_makes_the_same_cells(tmp_path, made, limit, monkeypatch):
     assert text is not None
     again: list[Study] = []
     monkeypatch.setattr(Study, "run", lambda self, **options: again.append(self))
-    monkeypatch.setattr("agentlab.views.cli.cli._show_results", lambda *arguments: None)
+    monkeypatch.setattr("agentlab.views.cli.cli.show_results", lambda *arguments: None)
+    monkeypatch.setattr("agentlab.views.cli.cli.check_measured", lambda *arguments: None)
     found = CliRunner().invoke(app, shlex.split(text)[1:])
     assert found.exit_code == 0, found.output
     assert keys(again[0]) == keys(study)

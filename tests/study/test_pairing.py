@@ -72,13 +72,16 @@ def test_what_counts_is_what_a_search_by_hand_finds(missing, spoilt):
     assert len(ranked_runs(runs)) == (len(keys) or len(runs))
 
 
+PAIRS = [("a", "b"), ("a", "c"), ("b", "c")]
+
+
 def test_a_whole_study_counts_whole():
     runs = frame(WHOLE)
     assert len(complete_runs(runs)) == len(runs)
-    found = paired(runs, "success", "arm")
-    assert (found.levels, found.n_left_out) == (tuple(ARMS), 0)
+    found = paired(runs, "success", "arm", PAIRS)
+    assert [row[1:3] for row in found.rows] == PAIRS
     means = runs.groupby(["scenario", "arm"])["success"].mean().unstack()
-    assert found.sums[:, 0, :] == pytest.approx(means.to_numpy())
+    assert found.sums == pytest.approx(means.to_numpy())
     assert (found.sizes == 1).all()
 
 
@@ -86,14 +89,29 @@ def test_seeds_first_then_rates():
     """A task with a spoilt seed at one rate still weighs both rates alike."""
     runs = frame([(a, "s", r, n) for a in "ab" for r in RATES for n in SEEDS], {0})
     runs["success"] = (runs["fault_rate"] == 0.1) & (runs["arm"] == "a")
-    assert paired(runs, "success", "arm").sums.tolist() == [[[0.5, 0.0]]]
+    assert paired(runs, "success", "arm", PAIRS[:1]).sums.tolist() == [[0.5, 0.0]]
+
+
+def test_where_other_factors_differ_each_pair_has_those_that_it_shares():
+    """a was run with planner x, b with x and y, c with y: a and c share none."""
+    planners = {"a": "x", "b": "xy", "c": "y"}
+    runs = pd.concat(
+        frame([k for k in WHOLE if k[0] == arm]).assign(planner=planner)
+        for arm, several in planners.items() for planner in several
+    )  # fmt: skip
+    runs = runs.reset_index(drop=True).assign(strategy=lambda r: r["arm"])
+    found = paired(runs, "success", "strategy", PAIRS)
+    assert [row[1:3] for row in found.rows] == [("a", "b"), ("b", "c")]
+    part = runs[(runs["planner"] == "x") & (runs["arm"] == "b")]
+    means = part.groupby("scenario")["success"].mean()
+    assert found.sums[:, found.rows[0].second] == pytest.approx(means.to_numpy())
 
 
 def test_nothing_is_a_pairing_of_nothing():
-    found = paired(frame([]), "success", "arm")
-    assert (found.levels, found.sums.size) == ((), 0)
+    assert paired(frame([]), "success", "arm", PAIRS).rows == ()
     every = frame(WHOLE, set(range(len(WHOLE))))
     assert len(complete_runs(every)) == 0
+    assert paired(every, "success", "arm", PAIRS).rows == ()
 
 
 def test_rate_0_goes_where_there_are_others():
