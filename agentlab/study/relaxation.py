@@ -12,6 +12,7 @@ Where a doomed call could be rescued, nothing is proved: see ``final``.
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Iterator
 from itertools import count
 
@@ -23,12 +24,13 @@ from agentlab.environments.scenario import Goal
 from agentlab.lab.faults import NOT_EXECUTED, rate_fault, target_fault
 from agentlab.state.records import Fault
 from agentlab.state.state import State
+from agentlab.tools.tool import Effect
 
 TRIES = 100
 """How far ahead the draws of a call are looked at."""
 
 
-def out_of_reach(environment: Environment, goal: Goal, state: State, cap: int = 400) -> bool:
+def out_of_reach(environment: Environment, goal: Goal, state: State, cap: int = 1000) -> bool:
     """Say whether a goal is certainly out of reach from a state in which no fault stands.
 
     Parameters
@@ -41,8 +43,7 @@ def out_of_reach(environment: Environment, goal: Goal, state: State, cap: int = 
     """
     if not final(state.fault_plan) or environment.moves(state.world, goal) is None:
         return False
-    ticket = count()
-    known: dict[tuple[str, str], bool] = {}
+    relaxed, ticket = _Relaxed(environment, goal, state), count()
     seen = {environment.key(state.world)}
     queue = [(environment.estimate(goal, state.world), next(ticket), state.world)]
     for _ in range(cap):
@@ -51,28 +52,43 @@ def out_of_reach(environment: Environment, goal: Goal, state: State, cap: int = 
         _, _, world = heapq.heappop(queue)
         if not environment.unmet(goal, world):
             return False
-        for after in _further(environment, goal, state, world, known):
-            key = environment.key(after)
-            if key not in seen:
+        for after in relaxed.further(world):
+            key, left = environment.key(after), environment.estimate(goal, after)
+            if key not in seen and (left < math.inf or state.fault_plan.events):
                 seen.add(key)
-                heapq.heappush(queue, (environment.estimate(goal, after), next(ticket), after))
+                heapq.heappush(queue, (left, next(ticket), after))
     return False
 
 
-def _further(
-    environment: Environment, goal: Goal, state: State, world: Document,
-    known: dict[tuple[str, str], bool],
-) -> Iterator[Document]:  # fmt: skip
-    for event in state.fault_plan.events:
-        yield merge_patch(world, event.patch)
-    for call in environment.moves(world, goal) or ():
-        name = (call.tool, digest(call.arguments))
-        if name not in known:
-            known[name] = doomed(state, call)
-        if not known[name]:
-            outcome = environment.apply(world, call)
+class _Relaxed:
+    """The worlds that calls lead to which are not doomed."""
+
+    def __init__(self, environment: Environment, goal: Goal, state: State) -> None:
+        self.environment, self.goal, self.state = environment, goal, state
+        self.known: dict[tuple[str, str], bool] = {}
+
+    def further(self, world: Document) -> Iterator[Document]:
+        """Yield what one call, or the world itself, leads to; reads, which only help, all at once."""
+        for event in self.state.fault_plan.events:
+            yield merge_patch(world, event.patch)
+        calls = [c for c in self.environment.moves(world, self.goal) or () if self._works(c)]
+        registry, looked = self.environment.registry, world
+        for call in calls:
+            if registry[call.tool].effect is Effect.READ:
+                looked = self.environment.apply(looked, call).world
+        if self.environment.key(looked) != self.environment.key(world):
+            yield looked
+            return
+        for call in calls:
+            outcome = self.environment.apply(world, call)
             if outcome.error is None:
                 yield outcome.world
+
+    def _works(self, call: Call) -> bool:
+        name = (call.tool, digest(call.arguments))
+        if name not in self.known:
+            self.known[name] = not doomed(self.state, call)
+        return self.known[name]
 
 
 def final(plan: FaultPlan) -> bool:

@@ -103,3 +103,10 @@ def test_what_the_world_does_by_itself_may_help():
     lab, first = started(unasked, FaultPlan(targets=broken, events=[event]))
     found = Reach(lab, first, 100).run()
     assert (found.success, found.state.now) == (True, 2.0)
+
+
+@pytest.mark.parametrize("name", ["chain", "travel", "blocks", "workshop"])
+def test_nothing_is_out_of_reach_while_nothing_fails(name):
+    for scenario in al.load_suite(name):
+        lab, first = started(scenario, PERMANENT)
+        assert not out_of_reach(lab.environment, scenario.goal, first), scenario.id
