@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-WIDE = 110
+WIDE = 125
 """Columns from which the leaderboard shows everything."""
 
 MEASURE = 100
@@ -83,7 +83,7 @@ def table(*headings: str) -> Table:
         numbers = heading.startswith(">")
         made.add_column(
             heading.removeprefix(">"), justify="right" if numbers else "left", overflow="fold",
-            no_wrap=numbers,
+            no_wrap=numbers or heading == "success",
         )  # fmt: skip
     return made
 
