@@ -131,7 +131,7 @@ def pairwise(
     """Return what ``compare`` does, also of a study so far where no task is complete."""
     import pandas as pd
 
-    for name in (metric, by):
+    for name in (metric, by, "scenario", "fault_rate", "seed"):
         if name not in runs.columns:
             raise StudyError(f"no column {name!r}; {suggest(name, list(runs.columns))}")
     _check_apart(runs, apart)

@@ -94,6 +94,15 @@ def levelled(column: pd.Series[Any]) -> pd.Series[Any]:
     return column.astype("object").where(column.notna(), "none").astype(str)
 
 
+def clusters_of(runs: pd.DataFrame) -> pd.Series[Any]:
+    """Return the cluster of every scenario, as text that sorts; one without is its own."""
+    tasks = runs.drop_duplicates("scenario").set_index("scenario", drop=False)
+    alone = "scenario " + tasks["scenario"].astype(str)  # apart from a cluster of that name
+    if "cluster" not in tasks:
+        return alone
+    return ("cluster " + tasks["cluster"].astype(str)).where(tasks["cluster"].notna(), alone)
+
+
 def _cells(runs: pd.DataFrame, by: str) -> pd.DataFrame:
     """Return level, task, other factors, block (those and the rate) and cell (block and seed)."""
     others = [axis for axis in AXES if axis in runs and axis != by and by != "arm"]
@@ -166,7 +175,7 @@ def paired(
         parts = [
             (_task_means(runs, cells[cells["level"].isin(pair)], apart), [pair]) for pair in pairs
         ]
-    cluster = runs.drop_duplicates("scenario").set_index("scenario")["cluster"].astype(str)
+    cluster = clusters_of(runs)
     rows: list[Row] = []
     columns: list[pd.DataFrame] = []
     for means, wanted in parts:
@@ -217,6 +226,6 @@ def seed_means(
         t for t in dict.fromkeys(cells["scenario"]) if all((x, t) in wide.index for x in levels)
     ]
     values = np.array([[wide.loc[(x, t)].to_numpy() for t in tasks] for x in levels])
-    cluster = runs.drop_duplicates("scenario").set_index("scenario")["cluster"].astype(str)
+    cluster = clusters_of(runs)
     shape = (len(levels), len(tasks), wide.shape[1])
     return levels, values.reshape(shape), list(cluster.loc[tasks])

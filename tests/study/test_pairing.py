@@ -72,6 +72,7 @@ def test_what_counts_is_what_a_search_by_hand_finds(missing, spoilt):
     assert len(ranked_runs(runs)) == (len(keys) or len(runs))
 
 
+ABSENT = object()
 PAIRS = [("a", "b"), ("a", "c"), ("b", "c")]
 
 
@@ -114,6 +115,16 @@ def test_nothing_is_a_pairing_of_nothing():
     assert paired(every, "success", "arm", PAIRS).rows == ()
 
 
+@pytest.mark.parametrize("cluster", [None, float("nan"), pd.NA, ABSENT])
+def test_a_scenario_without_a_cluster_is_its_own(cluster):
+    runs = frame(WHOLE)
+    alone = runs.drop(columns="cluster") if cluster is ABSENT else runs.assign(cluster=cluster)
+    assert paired(alone, "success", "arm", PAIRS).sums.shape == (4, 3)
+    part = runs["cluster"].where(runs["scenario"] != "s").replace("ct", "s")
+    mixed = paired(runs.assign(cluster=part), "success", "arm", PAIRS)
+    assert mixed.sums.shape == (4, 3)  # the scenario s is not in the cluster s
+
+
 def test_rate_0_goes_where_there_are_others():
     assert set(under_faults(frame(WHOLE).assign(fault_rate=0.0))["fault_rate"]) == {0.0}
     mixed = pd.concat([frame(WHOLE), frame(WHOLE).assign(fault_rate=0.0)])
@@ -133,7 +144,7 @@ def test_means_of_seeds_for_the_size_of_a_study():
     runs = frame(WHOLE)
     levels, values, clusters = seed_means(runs, "success", "arm")
     assert values.shape == (3, 4, 2)
-    assert clusters == [f"c{t}" for t in TASKS]
+    assert clusters == [f"cluster c{t}" for t in TASKS]
     a = runs[(runs["arm"] == levels[0]) & (runs["scenario"] == "s")]
     assert values[0, 0].tolist() == a.groupby("seed")["success"].mean().tolist()
     assert np.isfinite(values).all()
