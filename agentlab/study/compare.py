@@ -140,9 +140,12 @@ def pairwise(
     levels = list(dict.fromkeys(levelled(runs[by])))
     if len(levels) < 2:
         raise StudyError(f"column {by!r} has the one value {levels}; there is nothing to compare")
+    baseline = None if baseline is None else str(baseline)
     if baseline is not None and baseline not in levels:
         raise StudyError(f"no {by} {baseline!r}; {suggest(baseline, levels)}")
     share = metric in SHARES or all(isinstance(x, bool | np.bool_) for x in runs[metric].dropna())
+    if share and ((runs[metric] < -1e-9) | (runs[metric] > 1 + 1e-9)).any():
+        raise StudyError(f"expected a share, numbers in [0, 1], in column {metric!r}")
     pooled = runs if rate_0 or apart == "fault_rate" else under_faults(runs)
     chosen = [(a, b) for a, b in combinations(levels, 2) if baseline in (None, a, b)]
     found = paired(pooled, metric, by, chosen, apart)
@@ -153,8 +156,10 @@ def pairwise(
     if apart is None:
         order = {pair: place for place, pair in enumerate(chosen)}
         rows.sort(key=lambda row: order[row["a"], row["b"]])
-        return pd.DataFrame(rows)[columns]
-    return pd.DataFrame(rows).rename(columns={"stratum": apart})[[apart, *columns]]
+    table = pd.DataFrame(rows).rename(columns={"stratum": apart or "stratum"})
+    table = table[[*([] if apart is None else [apart]), *columns]]
+    table.attrs = {"share": share, "smaller": baseline is None and len(chosen) > 1}
+    return table
 
 
 def _compared(found: Pairing, share: bool, bootstrap: bool, seed: int) -> list[dict[str, Any]]:
@@ -202,15 +207,13 @@ def _verdict(difference: float, shown: bool, n_clusters: int) -> str:
     return "a higher" if difference > 0 else "b higher"
 
 
-def limits(table: pd.DataFrame, metric: str = "success") -> str:
+def limits(table: pd.DataFrame) -> str:
     """Say what the verdicts of a comparison could show, and what they could not.
 
     Parameters
     ----------
     table : DataFrame
-        From ``compare``.
-    metric : str
-        What was compared; differences of shares are told in percentage points.
+        From ``compare``. Differences of shares are told in percentage points.
     """
     clusters = int(table["n_clusters"].max())
     visible = table["smallest_difference"].max()
@@ -224,11 +227,9 @@ def limits(table: pd.DataFrame, metric: str = "success") -> str:
             f"{2.0 ** (1 - clusters):.2g}); 8 to 12 clusters are advised."
         )
     if visible != visible:  # NaN
-        return (
-            "No difference possible from here would be shown with 80 % power; name a baseline or "
-            "add clusters."
-        )
-    lead = f"{100 * visible:.1f} points" if metric in SHARES else f"{visible:.3g}"
+        advice = "name a baseline or add clusters" if table.attrs.get("smaller") else "add clusters"
+        return f"No difference possible from here would be shown with 80 % power; {advice}."
+    lead = f"{100 * visible:.1f} points" if table.attrs.get("share", True) else f"{visible:.3g}"
     return f"{NOT_SHOWN.capitalize()}: leads below {lead} are seen less than 80 % of the time."
 
 
@@ -245,5 +246,9 @@ def _check_numbers(column: pd.Series[Any]) -> None:
     for value in known:
         if not isinstance(value, bool | int | float | np.bool_ | np.number):
             raise StudyError(f"expected a column of numbers, got {name!r} with the value {value!r}")
-    if np.isinf(known.astype("float64")).any():
+    try:
+        infinite = bool(np.isinf(known.astype("float64")).any())
+    except OverflowError:
+        infinite = True
+    if infinite:
         raise StudyError(f"column {name!r} has infinite values, of which there is no mean")

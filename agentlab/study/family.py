@@ -15,7 +15,7 @@ cluster's tasks of a minus b, and how many tasks those are (0: none). ``share``:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -97,6 +97,15 @@ def family(
         certainty: of shares the interval is then as wide as that of a share nothing is seen of, at
         the Bonferroni level; of other numbers it is nan.
     """
+    scale = np.ones(differences.shape[1])
+    if not share:  # all tolerances are those of numbers about 1
+        largest = np.abs(differences).max(0)
+        scale = np.where(largest > 0, largest, 1.0)
+    found = _family(differences / scale, sizes, share, draws, seed)
+    return replace(found, diff=found.diff * scale, low=found.low * scale, high=found.high * scale)
+
+
+def _family(differences: Floats, sizes: Floats, share: bool, draws: int, seed: int) -> Family:
     total, n_clusters = sizes.sum(0), (sizes > 0).sum(0)
     with np.errstate(invalid="ignore"):
         mean = differences.sum(0) / total

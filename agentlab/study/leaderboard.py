@@ -14,7 +14,7 @@ from agentlab.errors import StudyError, suggest
 from agentlab.study import metrics
 from agentlab.study.compare import NO_VERDICT, NOT_COMPARED, NOT_SHOWN, pairwise
 from agentlab.study.grid import AXES
-from agentlab.study.pairing import complete_runs, counted_as_failures, under_faults
+from agentlab.study.pairing import complete_runs, counted_as_failures, levelled, under_faults
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,7 +38,7 @@ SHOWN = ("side_effects", "recovery", *MEANS)
 
 
 def estimates(
-    runs: pd.DataFrame, metric: str = "success", by: Sequence[str] = ("arm",)
+    runs: pd.DataFrame, metric: str = "success", by: str | Sequence[str] = ("arm",)
 ) -> pd.DataFrame:
     """Tabulate a metric with its 95 % interval.
 
@@ -68,11 +68,12 @@ def estimates(
     >>> estimates(runs, "replans")["value"].tolist()
     [4.0]
     """
+    by = [by] if isinstance(by, str) else by
     if metric in PROPORTIONS:
         rate = PROPORTIONS[metric](runs, by)
         value = next(c for c in rate.columns if c.endswith("_rate") and c not in by)
         return rate[[*by, value, "low", "high"]].rename(columns={value: "value"})
-    known = [*PROPORTIONS, *(str(c) for c in runs.select_dtypes("number").columns)]
+    known = [*PROPORTIONS, *(str(c) for c in runs.select_dtypes(["number", "bool"]).columns)]
     if metric not in known:
         raise StudyError(f"no metric {metric!r}; {suggest(metric, known)}")
     return metrics.mean(runs, metric, by).rename(columns={metric: "value"})[
@@ -117,18 +118,26 @@ def leaderboard(runs: pd.DataFrame, *, count_infrastructure: bool = False) -> pd
     """
     if not len(runs):
         raise StudyError("no run is finished yet, so there is nothing to rank")
-    runs = counted_as_failures(runs) if count_infrastructure else runs.reset_index(drop=True)
+    everything = runs.assign(arm=levelled(runs["arm"])).reset_index(drop=True)
+    runs = counted_as_failures(everything) if count_infrastructure else everything
+    runs = under_faults(runs).reset_index(drop=True)
     fair = complete_runs(runs)
     compared = len(fair) > 0
-    basis = runs[~runs["arm"].isin(fair["arm"]) | runs.index.isin(fair.index)]
-    table = _measured(under_faults(basis))
-    spoilt = runs["infrastructure"].notna() if "infrastructure" in runs else runs["arm"].isna()
-    for name, which in (("crashed", runs["status"] == "crashed"), ("infrastructure", spoilt)):
-        table[name] = which.groupby(runs["arm"]).sum().loc[table["arm"]].to_numpy()
+    table = _measured(runs[~runs["arm"].isin(fair["arm"]) | runs.index.isin(fair.index)])
+    table["crashed"] = _counted(everything, "status", "crashed").loc[table["arm"]].to_numpy()
+    table["infrastructure"] = _counted(everything, "infrastructure").loc[table["arm"]].to_numpy()
     if compared:
         order = ["success", "sim_seconds"]
         table = table.sort_values(order, ascending=[False, True], kind="stable")
     return _against_best(runs, table.reset_index(drop=True), compared)
+
+
+def _counted(runs: pd.DataFrame, column: str, what: str | None = None) -> pd.Series[int]:
+    """Return how many runs of each arm have a value in a column; None: any."""
+    if column not in runs:
+        return runs.groupby("arm").size() * 0
+    which = runs[column].notna() if what is None else runs[column] == what
+    return which.astype(int).groupby(runs["arm"]).sum()
 
 
 def _measured(runs: pd.DataFrame) -> pd.DataFrame:
@@ -167,7 +176,7 @@ def _against_best(runs: pd.DataFrame, table: pd.DataFrame, compared: bool) -> pd
             first = row["a"] == best
             behind = -row["diff"] if first else row["diff"]
             verdict = WORDS.get(row["verdict"], "worse")
-            against[row["b"] if first else row["a"]] = (min(behind, 0.0), row["p"], verdict)
+            against[row["b"] if first else row["a"]] = (behind, row["p"], verdict)
     for place, name in enumerate(("behind", "p", "verdict")):
         table[name] = [against[arm][place] for arm in table["arm"]]
     return table.assign(tied=table["verdict"] == TIED)

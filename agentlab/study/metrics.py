@@ -2,9 +2,10 @@
 
 Tables take ``runs``, a DataFrame with a row a run, and return a row a group of ``by`` (any of its
 columns; none for one overall row, groups in order of appearance). The estimate is always the same:
-runs are averaged within a task (a scenario) first, then over tasks, with an interval that rests on
-clusters of tasks (`stats.share_interval` for shares, else `stats.mean_interval`). Runs that a
-failing model or server spoilt measured nothing and are left out. Columns used:
+runs are averaged over seeds within a task (a scenario), fault rate and other factors, then over
+these within the task, then over tasks, with an interval that rests on clusters of tasks
+(`stats.share_interval` for shares, else `stats.mean_interval`). Runs that a failing model or server
+spoilt measured nothing and are left out. Columns used:
 
 ==================  ===========================================================================
 scenario, cluster   the task, and the group of tasks it belongs to (missing: its own cluster)
@@ -27,6 +28,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from agentlab.study.grid import AXES
 from agentlab.study.stats import Floats, mean_interval, share_interval
 
 if TYPE_CHECKING:
@@ -88,10 +90,11 @@ def recovery_on_common(runs: pd.DataFrame, level: float = 0.95) -> pd.DataFrame:
     A cell (scenario, fault rate, seed) counts where each arm met a fault and succeeds without: an
     arm that meets fewer faults, or solves only easy tasks, is then not measured on others.
     """
-    counts = runs.assign(_counts=_recoverable(runs))
-    arms = runs["arm"].nunique()
-    keys = ["scenario", "fault_rate", "seed"]
-    shared = counts.groupby(keys)["_counts"].transform("sum") == arms
+    counts = _recoverable(runs) & ~_spoilt(runs)
+    arms = runs["arm"][~_spoilt(runs)].nunique()
+    keys = [runs["scenario"], runs["fault_rate"], runs["seed"]]
+    shared = runs["arm"].where(counts).groupby(keys).transform("nunique") == arms
+    shared &= counts
     return _table(
         runs, "recovery_rate", np.where(shared, _column(runs, "success"), np.nan), ("arm",), level,
         proportion=True,
@@ -287,19 +290,41 @@ def _table(
     clusters = _clusters(runs)
     tasks, task = _cells(runs, [*cells.columns, "scenario"])
     n_runs = np.bincount(task[known], minlength=len(tasks))  # (n_tasks,)
-    sums = np.bincount(task[known], weights=value[known], minlength=len(tasks))
+    sums, n_blocks = _block_means(runs, value, known, task, len(tasks))
     cell_of, cluster_of = np.empty((2, len(tasks)), dtype=np.intp)
     cell_of[task], cluster_of[task] = cell, clusters
     rows = []
     for number in range(len(cells)):
         chosen = (cell_of == number) & (n_runs > 0)
-        means = sums[chosen] / n_runs[chosen]
+        means = sums[chosen] / n_blocks[chosen]
         known_runs = int(n_runs[chosen].sum())
         row = _estimate(means, cluster_of[chosen], level, known_runs, proportion=proportion)
         counts = (means.size, np.unique(cluster_of[chosen]).size, known_runs)
         rows.append((*row, *counts))
     columns = [name, "low", "high", "n_tasks", "n_clusters", "n_runs"]
     return pd.concat([cells, pd.DataFrame(rows, columns=columns)], axis=1)
+
+
+def _block_means(
+    runs: pd.DataFrame, value: Floats, known: npt.NDArray[np.bool_], task: npt.NDArray[np.intp],
+    n_tasks: int,
+) -> tuple[Floats, npt.NDArray[np.intp]]:  # fmt: skip
+    """Return for each task the sum of the means of its blocks, and how many these are.
+
+    A block is a fault rate with the other factors: where seeds are missing in one of them, the
+    others weigh no more.
+    """
+    names = [name for name in ("fault_rate", *AXES) if name in runs]
+    _, kind = _cells(runs, names)
+    pairs = np.stack([task, kind])[:, known]
+    found, block = np.unique(pairs, axis=1, return_inverse=True)
+    counts = np.bincount(block, minlength=found.shape[1])
+    means = np.bincount(block, weights=value[known], minlength=found.shape[1]) / counts
+    of_task = found[0]
+    return (
+        np.bincount(of_task, weights=means, minlength=n_tasks).astype(np.float64),
+        np.bincount(of_task, minlength=n_tasks),
+    )
 
 
 def _estimate(

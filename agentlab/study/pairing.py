@@ -80,7 +80,7 @@ def complete_runs(runs: pd.DataFrame, by: str = "arm") -> pd.DataFrame:
         Also without the runs that no level was paired in, as another's was spoilt
         (``infrastructure``). Empty where no task is complete.
     """
-    return runs.loc[_fair(_cells(runs, by)).index.sort_values()]
+    return runs.iloc[_fair(_cells(runs.reset_index(drop=True), by)).index.sort_values()]
 
 
 def ranked_runs(runs: pd.DataFrame) -> pd.DataFrame:
@@ -112,6 +112,8 @@ def _cells(runs: pd.DataFrame, by: str) -> pd.DataFrame:
     if others:
         frame["others"] = runs.groupby(others, dropna=False, observed=True).ngroup()
     spoilt = runs["infrastructure"].notna() if "infrastructure" in runs else False
+    if "success" in runs:
+        spoilt |= runs["success"].isna()  # not scored
     return frame.assign(block=block, cell=cell, spoilt=spoilt)
 
 
@@ -214,18 +216,18 @@ def seed_means(
     -------
     levels : tuple of str
     values : array (n_levels, n_tasks, n_seeds)
+        nan where a seed of a task does not count.
     clusters : list of str
         Of every task.
     """
     runs = under_faults(runs.reset_index(drop=True))
     cells = _fair(_cells(runs, by))
     cells = cells.assign(value=runs[metric].astype("float64"), seed=runs["seed"])
-    wide = cells.groupby(["level", "scenario", "seed"])["value"].mean().unstack().dropna()
+    wide = cells.groupby(["level", "scenario", "seed"])["value"].mean().unstack()
     levels = tuple(x for x in dict.fromkeys(cells["level"]))
     tasks = [
         t for t in dict.fromkeys(cells["scenario"]) if all((x, t) in wide.index for x in levels)
     ]
     values = np.array([[wide.loc[(x, t)].to_numpy() for t in tasks] for x in levels])
-    cluster = clusters_of(runs)
     shape = (len(levels), len(tasks), wide.shape[1])
-    return levels, values.reshape(shape), list(cluster.loc[tasks])
+    return levels, values.reshape(shape), list(clusters_of(runs).loc[tasks])

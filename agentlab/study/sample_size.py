@@ -52,7 +52,8 @@ def components(values: npt.ArrayLike, clusters: Clusters = None) -> Components:
 
     Parameters
     ----------
-    values : array_like (n_tasks, n_seeds), finite
+    values : array_like (n_tasks, n_seeds)
+        nan: this seed of the task is missing; each task has one.
     clusters : iterable of hashable, optional
         A label a task; default: every task is its own, and the variance between clusters is then
         that between tasks.
@@ -73,16 +74,18 @@ def components(values: npt.ArrayLike, clusters: Clusters = None) -> Components:
     0.125
     """
     y = np.asarray(values, dtype=np.float64)
-    if y.ndim != 2 or not np.isfinite(y).all():
-        raise ValueError(f"expected finite values of shape (n_tasks, n_seeds), got {y.shape}")
+    if y.ndim != 2 or np.isinf(y).any() or np.isnan(y).all(axis=1).any():
+        raise ValueError(f"expected values of shape (n_tasks, n_seeds), got {values!r}")
     codes = numbered(clusters, len(y))
     sizes = np.bincount(codes).astype(np.float64)
-    n_tasks, n_seeds, n_clusters = len(y), y.shape[1], sizes.size
+    n_tasks, n_clusters = len(y), sizes.size
     if n_clusters < 2:
         raise ValueError(f"expected tasks of at least 2 clusters, got {n_clusters}")
-    seed = float(y.var(1, ddof=1).mean()) if n_seeds > 1 else math.nan
-    noise = seed / n_seeds if n_seeds > 1 else 0.0
-    tasks = y.mean(1)
+    n_seeds = (~np.isnan(y)).sum(1)  # (n_tasks,)
+    tasks = np.nanmean(y, axis=1)
+    free = int((n_seeds - 1).sum())
+    seed = float(np.nansum((y - tasks[:, None]) ** 2) / free) if free else math.nan
+    noise = seed * float((1 / n_seeds).mean()) if free else 0.0
     means = np.bincount(codes, tasks) / sizes
     within = noise
     if n_tasks > n_clusters:
@@ -127,6 +130,8 @@ def seeds_for(
     from scipy.special import stdtrit
 
     wanted = n_clusters * (half / float(stdtrit(n_clusters - 1, 0.5 + level / 2))) ** 2
+    if n_clusters < 2:
+        return math.inf
     rest = wanted - parts.cluster - parts.task / tasks
     if rest <= 0:
         return math.inf
@@ -161,10 +166,11 @@ def measured_parts(runs: pd.DataFrame) -> list[tuple[str, str | None, Components
         The pilot has fewer than 2 clusters or 2 seeds of tasks that are complete in all arms.
     """
     arms, values, clusters = seed_means(runs, "success", "arm")  # values (k, n_tasks, n_seeds)
-    if len(set(clusters)) < 2 or values.shape[2] < 2:
+    seeds = int((~np.isnan(values)).all(0).sum(1).max(initial=0))
+    if len(set(clusters)) < 2 or seeds < 2:
         raise StudyError(
             "a pilot needs 2 clusters and 2 seeds of tasks that are complete in all arms, got "
-            f"{len(set(clusters))} and {values.shape[2]}"
+            f"{len(set(clusters))} and {seeds}"
         )
     found: list[tuple[str, str | None, Components]] = [
         (arm, None, components(y, clusters)) for arm, y in zip(arms, values, strict=True)
@@ -201,6 +207,8 @@ def _visible(parts: list[tuple[str, str | None, Components]], design: Design) ->
     arms = [a for a, b, _ in parts if b is None]
     pairs = [(arms.index(a), arms.index(b)) for a, b, _ in parts if b is not None]
     if not pairs:
+        return math.nan
+    if not all(_varied(p) for _, b, p in parts if b is not None):
         return math.nan
     spread = np.array([_variance(p, design) for _, b, p in parts if b is not None])
     each = math.sqrt(float(spread.mean()) / 2)  # of an arm beside what all share

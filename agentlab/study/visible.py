@@ -17,8 +17,14 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from agentlab.study.family import FEWEST_CLUSTERS, sign_patterns, statistics, threshold
-from agentlab.study.stats import Floats
+from agentlab.study.family import (
+    ALPHA,
+    FEWEST_CLUSTERS,
+    sign_patterns,
+    statistics,
+    threshold,
+)
+from agentlab.study.stats import Floats, never_seen
 
 POWER = 0.8
 REPETITIONS = 400
@@ -56,8 +62,9 @@ def smallest_visible(
     Returns
     -------
     float
-        nan where no possible difference would be shown so often, or with under 6 clusters. Columns
-        with fewer are left out where others have more.
+        nan where no possible difference would be shown so often, or with under 6 clusters. Where
+        no two clusters vary, of shares at least `stats.never_seen`, of other numbers nan. Columns
+        with fewer clusters are left out where others have more.
     """
     kept = sizes.sum(1) > 0
     sums, sizes = sums[kept], sizes[kept]
@@ -65,25 +72,39 @@ def smallest_visible(
     pairs = [(a, b) for a, b in pairs if enough[a] and enough[b]]
     if not pairs:
         return np.nan
-    rng = np.random.default_rng(seed)
-    repeated = _repetitions(sums, sizes, rng)
-    signs = sign_patterns(len(sums), PATTERNS, seed)
     first, second = np.array(pairs).T
+    least = 0.0
+    if _varying(sums, sizes, first, second) < 2:  # there is no spread to draw from
+        if not share:
+            return np.nan
+        least = max(never_seen(n[n > 0], 1 - ALPHA / len(pairs)) for n in sizes[:, first].T)
+    repeated = _repetitions(sums, sizes, np.random.default_rng(seed))
+    signs = sign_patterns(len(sums), PATTERNS, seed)
     if len(sums) > FEW_CLUSTERS:
-        c = threshold(statistics(sums[:, first] - sums[:, second], signs)[1])
-        raised = repeated[:, :, first] - repeated[:, :, second]
-        shows = partial(_together, raised, sizes[:, first], c)
+        shows = partial(_together, sums, sizes, repeated, first, second, signs)
     else:
         shows = partial(_one_by_one, repeated, sizes, first, second, signs)
     with np.errstate(invalid="ignore"):
         means = sums.sum(0) / sizes.sum(0)
     if share:
-        return _bisected(shows, float(np.nanmax(np.maximum(means, 1 - means))), power)
+        room = float(np.nanmax(np.maximum(means, 1 - means)))
+        found = _bisected(shows, room, power)
+        return found if np.isnan(found) else max(found, least) if least < room else np.nan
     step = float(np.abs(repeated).max() / max(sizes.max(), 1.0))
     for doubling in range(DOUBLINGS if step else 0):
         if shows(step * 2**doubling) >= power:
             return _bisected(shows, step * 2**doubling, power)
     return np.nan
+
+
+def _varying(
+    sums: Floats, sizes: Floats, first: npt.NDArray[np.intp], second: npt.NDArray[np.intp]
+) -> int:
+    """Return how many clusters have, in some pair, another difference than most have."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        means = (sums[:, first] - sums[:, second]) / sizes[:, first]
+    off = np.abs(means - np.nanmedian(means, axis=0))
+    return int((off > 1e-9 * np.nanmax(np.abs(means), initial=0.0)).any(1).sum())
 
 
 def _repetitions(sums: Floats, sizes: Floats, rng: np.random.Generator) -> Floats:
@@ -103,10 +124,24 @@ def _repetitions(sums: Floats, sizes: Floats, rng: np.random.Generator) -> Float
     return made
 
 
-def _together(differences: Floats, sizes: Floats, c: float, lead: float) -> float:
-    """Share of pairs and repetitions where a lead in every pair is shown at one critical value."""
-    raised = differences + lead * sizes
-    return float(np.mean(np.abs(raised.sum(1)) > c * np.sqrt((raised**2).sum(1))))
+def _together(
+    sums: Floats, sizes: Floats, repeated: Floats, first: npt.NDArray[np.intp],
+    second: npt.NDArray[np.intp], signs: Floats, lead: float,
+) -> float:  # fmt: skip
+    """Share of pairs and repetitions where a lead is shown, raised in every pair at a time.
+
+    The critical value is that of the study itself with one arm raised, on the average over arms: a
+    lead makes clusters count that did not differ before.
+    """
+    n = sizes[:, first]
+    own = sums[:, first] - sums[:, second]
+    own = own - own.sum(0) / n.sum(0) * n
+    c = []
+    for arm in np.unique(np.concatenate([first, second])):
+        sign = (first == arm) * 1.0 - (second == arm)
+        c.append(threshold(statistics(own + lead * sign * n, signs)[1]))
+    raised = repeated[:, :, first] - repeated[:, :, second] + lead * n
+    return float(np.mean(np.abs(raised.sum(1)) > np.mean(c) * np.sqrt((raised**2).sum(1))))
 
 
 def _one_by_one(

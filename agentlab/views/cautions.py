@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from agentlab.base.documents import percent
 from agentlab.study.compare import limits, pairwise
 from agentlab.study.metrics import few_faults
-from agentlab.study.pairing import complete_runs
+from agentlab.study.pairing import complete_runs, under_faults
 from agentlab.study.study import Study
 from agentlab.trace.store import Store
 from agentlab.views.text import counted
@@ -76,7 +76,7 @@ def cautions(study: Study) -> list[str]:
 
 
 def _ranked_on(runs: pd.DataFrame) -> str:
-    tasks = complete_runs(runs)["scenario"].nunique()
+    tasks = complete_runs(under_faults(runs))["scenario"].nunique()
     if not tasks:
         return "No task is complete in all arms, so they are not ranked."
     return f"Arms are ranked on the {counted(tasks, 'task')} complete in all of them."

@@ -64,6 +64,8 @@ def seeded(name: str, table: dict[str, tuple[int, int]]) -> dict[tuple[Any, ...]
         ([pd.Timestamp(0), pd.Timestamp(1)], "a column of numbers"),
         ([1 + 1j, 2], "a column of numbers"),
         ([1.0, float("inf")], "infinite values"),
+        ([10**400, 1], "infinite values"),
+        ([1.5, 0.5], "expected a share"),
         ([1.0, None], "no task has a value of 'success' at the same"),
     ],
 )
@@ -73,7 +75,7 @@ def test_what_is_no_number_is_not_compared(values, told):
         compare(made)
 
 
-@pytest.mark.parametrize("values", [[True, False], [1, 0], [1.5, 0.5], [np.float32(1), np.int8(0)]])
+@pytest.mark.parametrize("values", [[True, False], [1, 0], [1.0, 0.0], [np.float32(1), np.int8(0)]])
 def test_numbers_of_any_kind_are(values):
     made = runs({("a", "t"): values[0], ("b", "t"): values[1]})
     assert compare(made)["diff"].tolist() == [1]
@@ -179,6 +181,13 @@ def test_what_could_be_shown_is_said(n_tasks, shown, told):
     table = compare(frame)
     assert set(table["verdict"]) == shown
     assert limits(table).startswith(told)
+    if "No difference" in told:
+        assert limits(table).endswith("; name a baseline or add clusters.")
+        assert limits(compare(frame, baseline="a")).endswith(("; add clusters.", "of the time."))
+    if n_tasks == 40:
+        frame["sim_seconds"] = 100.0 * frame["success"]
+        assert "points" in limits(table)
+        assert "points" not in limits(compare(frame, "sim_seconds"))
 
 
 def test_what_only_one_level_was_run_on_is_left_out():
@@ -289,6 +298,25 @@ def test_fault_classes_apart():
     assert table.loc["timeout", "verdict"] == "no verdict"
     with pytest.raises(StudyError, match="no run met a fault"):
         compare(frame.assign(first_fault=None), apart="fault_class")
+
+
+@pytest.mark.parametrize("scale", [1e-200, 1e-12, 1e-9, 1e12, 1e150])
+def test_the_scale_of_numbers_plays_no_part(scale):
+    frame = runs(seeded("a", A) | seeded("b", B)).assign(
+        plain=lambda r: r["success"] + r["seed"] / 7
+    )
+    frame["scaled"] = scale * frame["plain"]
+    plain, scaled = (compare(frame, m).iloc[0] for m in ("plain", "scaled"))
+    assert scaled["verdict"] == plain["verdict"]
+    assert scaled["p"] == plain["p"]
+    assert scaled["high"] == pytest.approx(scale * plain["high"])
+    assert scaled["diff"] == pytest.approx(scale * plain["diff"])
+
+
+def test_a_baseline_may_be_a_number():
+    frame = runs(seeded("a", A) | seeded("b", B))
+    frame["strategy"] = frame["strategy"].map({"a": 1, "b": 2})
+    assert compare(frame, baseline=2)["a"].tolist() == ["1"]  # type: ignore[arg-type]
 
 
 def test_only_shares_are_clipped():

@@ -214,6 +214,65 @@ def test_an_arm_whose_model_never_answered_is_not_ranked_and_hides_nobody():
     assert everything["success"].isna().all()
 
 
+def agree(made: pd.DataFrame) -> pd.DataFrame:
+    """Check that the leaderboard and the comparison of arms are of the same runs; return it."""
+    board = leaderboard(made).set_index("arm")
+    best = board.index[0]
+    for row in compare(made, by="arm").to_dict("records"):
+        apart = board.loc[row["a"], "success"] - board.loc[row["b"], "success"]
+        assert row["diff"] == pytest.approx(apart)
+        if best in (row["a"], row["b"]) and row["verdict"] in ("a higher", "b higher"):
+            assert row[row["verdict"][0]] == best
+    assert board["behind"].tolist() == pytest.approx(
+        list(board["success"] - board["success"].iloc[0])
+    )
+    assert not (board["behind"] > 1e-12).any()
+    return board
+
+
+def test_runs_that_were_spoilt_at_rate_0_take_nobody_along():
+    made = pd.concat([frame({"a": [1] * 4 + [0] * 12, "b": [0] * 4 + [1] * 12}, fault_rate=rate)
+                      for rate in (0.0, 0.1)], ignore_index=True)  # fmt: skip
+    hard = ~made["scenario"].isin([f"s{i}" for i in range(4)])
+    made = spoilt(made, lambda r: hard & (r.fault_rate == 0) & (r.arm == "b"))
+    assert agree(made)["success"].to_dict() == {"b": 0.75, "a": 0.25}
+
+
+def test_a_rate_weighs_no_less_where_seeds_of_it_were_spoilt():
+    low = frame({"a": [1] * 8, "b": [0] * 8}, fault_rate=0.3)
+    high = frame({"a": [0] * 8, "b": [1] * 8}, fault_rate=0.6)
+    made = pd.concat([low, high], ignore_index=True)
+    made["success"] |= (made["arm"] == "b") & (made["seed"] == 1)
+    made = spoilt(made, lambda r: (r.fault_rate == 0.6) & (r.arm == "b") & (r.seed == 0))
+    assert agree(made)["success"].to_dict() == {"b": 0.75, "a": 0.5}
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_leaderboard_and_comparison_agree_whatever_was_spoilt_or_not_scored(seed):
+    rng = np.random.default_rng(seed)
+    made = pd.concat([frame({arm: list(rng.integers(0, 2, 12)) for arm in "abc"}, fault_rate=rate)
+                      for rate in (0.0, 0.1, 0.3)], ignore_index=True)  # fmt: skip
+    made["success"] = rng.random(len(made)) < 0.5
+    made = spoilt(made, lambda r: r.index.isin(rng.permutation(len(made))[:9]))
+    made.loc[rng.permutation(len(made))[:5], "success"] = pd.NA
+    agree(made)
+
+
+def test_spoilt_runs_are_counted_also_where_they_count_as_failures():
+    made = spoilt(frame(), lambda r: (r.arm == "good") & (r.seed == 1))
+    asked = leaderboard(made, count_infrastructure=True).set_index("arm")
+    assert asked["infrastructure"].to_dict() == {"good": 8, "near": 0, "bad": 0}
+    assert asked.loc["good", "success"] == 0.5
+
+
+def test_arms_that_are_numbers_and_frames_without_a_status():
+    made = frame().drop(columns="status")
+    made["arm"] = made["arm"].map({"good": 1, "near": 2, "bad": 3})
+    board = leaderboard(made)
+    assert board["arm"].tolist() == ["1", "2", "3"]
+    assert board["crashed"].tolist() == [0, 0, 0]
+
+
 # ---- recovery on common cells, faults a call -----------------------------------------------
 
 
@@ -225,6 +284,15 @@ def test_recovery_on_common_cells_counts_only_where_every_arm_met_a_fault():
     board = leaderboard(made).set_index("arm")
     assert board["recovery"].to_dict() == pytest.approx({"early": 2 / 3, "late": 2 / 3})
     assert board["recovery_common"].to_dict() == {"early": 0.5, "late": 0.5}  # s1 and s2
+
+
+def test_an_arm_that_was_never_measured_takes_no_common_cell():
+    made = spoilt(frame({"a": [1, 0], "b": [1, 1], "c": [0, 0]}), lambda r: r.arm == "c")
+    board = leaderboard(made).set_index("arm")
+    assert board.loc[["a", "b"], "recovery_common"].tolist() == [0.5, 1.0]
+    doubled = pd.concat([made, made[made["arm"] == "a"]], ignore_index=True)
+    again = leaderboard(doubled).set_index("arm")
+    assert again.loc[["a", "b"], "recovery_common"].tolist() == [0.5, 1.0]
 
 
 def test_faults_a_call():

@@ -54,6 +54,25 @@ def test_a_nested_analysis_of_variance_by_hand():
     assert components(y, list("aabb")) == pytest.approx(want)
 
 
+def test_a_seed_that_does_not_count_costs_its_task_nothing_else():
+    rng, design = np.random.default_rng(3), Design(300, 4, 4)
+    parts = Components(0.04, 0.02, 0.1)
+    y = drawn(parts, design, rng)
+    y[rng.random(y.shape) < 0.2] = np.nan
+    y = np.where(np.isnan(y).all(axis=1, keepdims=True), 0.0, y)
+    assert components(y, np.repeat(np.arange(300), 4)) == pytest.approx(parts, abs=0.015)
+    made = pilot().assign(infrastructure=None)
+    lost = (made["arm"] == "b") & (made["seed"] == made["scenario"].str[1].astype(int) % 4)
+    made.loc[lost, "infrastructure"] = "denied"
+    assert (power_table(made, Design(8, 3, 4))["seed"] > 0).all()
+
+
+def test_one_cluster_needs_more_of_them():
+    assert math.isinf(seeds_for(Components(0.0, 0.0, 0.2), 1, 3, 0.1))
+    advice = seeds_table(pilot(), Design(1, 3, 4), 0.2)["advice"]
+    assert advice.str.startswith("more seeds cannot; ").all()
+
+
 def test_one_seed_cannot_be_told_from_tasks():
     assert math.isnan(components(np.eye(4)[:, :1], list("aabb")).seed)
 
@@ -142,7 +161,8 @@ def test_a_pilot_that_is_too_small_is_refused(made):
 
 
 @pytest.mark.parametrize(
-    ("values", "clusters"), [([1, 2], None), ([[1, 2]], None), ([[1], [float("nan")]], "ab")]
+    ("values", "clusters"),
+    [([1, 2], None), ([[1, 2]], None), ([[1], [float("nan")]], "ab"), ([[1], [math.inf]], "ab")],
 )
 def test_values_that_are_no_table_are_refused(values, clusters):
     with pytest.raises(ValueError, match="expected"):

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from agentlab.study.calibration import realised_power
+from agentlab.study.family import family
+from agentlab.study.stats import never_seen
 from agentlab.study.visible import smallest_visible
 
 
@@ -63,3 +65,37 @@ def test_clusters_without_a_task_play_no_part():
     assert smallest_visible(*more, pairs(3), share=True) == smallest_visible(
         sums, sizes, pairs(3), share=True
     )
+
+
+def sparse(
+    n_clusters: int, k: int, rng: np.random.Generator, lead: float = 0.0
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return arms that differ in a fifth of the clusters only, the first ahead by ``lead``."""
+    moved = (rng.random((n_clusters, k)) < 0.2) * rng.choice([-1.0, 1.0], (n_clusters, k))
+    sums = 1.0 + moved
+    sums[:, 0] += 3 * lead
+    return sums, np.full((n_clusters, k), 3.0)
+
+
+@pytest.mark.parametrize("n_clusters", [9, 12])
+def test_realised_power_where_few_clusters_differ(n_clusters):
+    """A lead makes clusters count that did not differ before, and the critical value rises."""
+    rng, found = np.random.default_rng(1), []
+    for turn in range(120):
+        sums, sizes = sparse(n_clusters, 2, rng)
+        lead = smallest_visible(sums, sizes, pairs(2), share=True, seed=turn)
+        raised, sizes = sparse(n_clusters, 2, rng, lead)
+        difference = (raised[:, 0] - raised[:, 1])[:, None]
+        found.append(family(difference, sizes[:, :1], share=True).shown[0])
+    assert 0.7 <= np.mean(found) <= 0.95
+
+
+def test_where_nothing_varies_a_small_lead_is_not_promised():
+    """As wide as the interval of a share that nothing is seen of, and no number for seconds."""
+    sums, sizes = np.full((12, 3), 3.0), np.full((12, 3), 3.0)
+    least = never_seen(sizes[:, 0], 1 - 0.05 / 3)
+    assert smallest_visible(sums, sizes, pairs(3), share=True) == pytest.approx(least, abs=0.01)
+    assert np.isnan(smallest_visible(sums, sizes, pairs(3), share=False))
+    one = sums.copy()
+    one[0, 0] -= 1
+    assert smallest_visible(one, sizes, pairs(3), share=True) >= least

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 
 LEGEND = (
     "Success with its 95 % interval{above}; floor: doing nothing; ceil.: all that was possible; "
-    "recov.: successes among runs that met a fault and would have succeeded without; tied: not "
-    "shown to be worse than the best. {limits}"
+    "recov.: successes among runs that met a fault and would have succeeded without{tied}. {limits}"
 )
 
 PLOT = "success_by_fault_rate.png"
@@ -40,7 +39,13 @@ def show_results(study: Study, with_report: bool) -> None:
     runs, to = study.runs, console()
     if measured := bool(runs["infrastructure"].isna().any()):
         board = study.leaderboard()
-        emit(to, leaderboard_table(board, to.width), "", paragraph(_legend(runs), "dim"), "")
+        emit(
+            to,
+            leaderboard_table(board, to.width),
+            "",
+            paragraph(_legend(runs, bool(board["tied"].any())), "dim"),
+            "",
+        )
         emit(to, rates_table(ranked_runs(runs), list(board["arm"])), "")
     for caution in cautions(study):
         emit(to, paragraph(f"note: {caution}", "yellow"), "")
@@ -56,7 +61,7 @@ def show_results(study: Study, with_report: bool) -> None:
     typer.echo(visible(f"one run  agentlab show {folder} {runs['cell'].iloc[0][:8]}"))
 
 
-def _legend(runs: pd.DataFrame) -> str:
+def _legend(runs: pd.DataFrame, tied: bool) -> str:
     from agentlab.study.compare import limits, pairwise
 
     rates = set(runs["fault_rate"])
@@ -66,7 +71,8 @@ def _legend(runs: pd.DataFrame) -> str:
         table = pairwise(runs, "success", "arm")
         if table["smallest_difference"].notna().any():  # else a note says so
             told = limits(table)
-    return LEGEND.format(above=above, limits=told).strip()
+    tie = "; tied: not shown to be worse than the best" if tied else ""
+    return LEGEND.format(above=above, tied=tie, limits=told).strip()
 
 
 def check_measured(study: Study) -> None:

@@ -77,10 +77,11 @@ def page(study: Study, baseline: str | None = None) -> str:
     arms = list(board["arm"])
     ranked = ranked_runs(runs)
     title = f"{study.suite.name}: {len(study.arms)} arms under faults"
+    leaders = words.LEADERBOARD_TEXT + (words.TIED_TEXT if board["tied"].any() else "")
     parts = [
         _head(study, runs, title),
         _notes(cautions(study)),
-        _section("Leaderboard", _leaderboard(board), text=words.LEADERBOARD_TEXT),
+        _section("Leaderboard", _leaderboard(board), text=leaders),
         _section("Success over the fault rate", _curves(ranked), text=words.CURVES_TEXT),
         _section("Success by arm and fault rate", _by_rate(ranked, arms)),
         *_comparisons(runs, baseline),
@@ -163,7 +164,8 @@ def _interval(row: dict[Any, Any]) -> Html:
         return tag("line", class_=kind, y1=y1, y2=y2, **ends)
 
     bounds = [line("bound", row[name], row[name], 3, 15) for name in ("floor", "ceiling")]
-    dot = tag("circle", cx=f"{4 + 112 * row['success']:.1f}", cy=9, r=4)
+    at = row["success"]
+    dot = None if math.isnan(at) else tag("circle", cx=f"{4 + 112 * at:.1f}", cy=9, r=4)
     span = line("span", row["low"], row["high"])
     drawn = (line("track", 0, 1), bounds, span, dot)
     return tag("svg", drawn, class_="interval", width=120, height=18, aria_hidden="true")

@@ -5,8 +5,9 @@ from __future__ import annotations
 LEADERBOARD_TEXT = (
     "Best first, on the tasks that are complete in all arms; runs at fault rate 0 are left out "
     "where there are others. The line is the 95 % interval, the ticks are floor and ceiling of the "
-    "same cells. Tied: not shown to be worse than the best, all pairs of arms counted."
+    "same cells."
 )
+TIED_TEXT = " Tied: not shown to be worse than the best, all pairs of arms counted."
 CURVES_TEXT = (
     "Bands are 95 % intervals, clustered by task. Every arm meets the same faults wherever it "
     "makes the same call, and the faults at a low rate are a subset of those at a higher one."
