@@ -15,6 +15,7 @@ What keeps that small:
 - While a fault stands for a time, one waits until it is over, or calls into it where the draw that
   comes next is a fault.
 - Candidates, which are all that is needed while nothing fails, come before detours.
+- A target that names a step strikes nothing here, as a step of another name may make the call.
 
 Where something happens at a set time (outages, events, targets with a time) a call is made once,
 not until it takes effect, and waiting for that time is a move.
@@ -29,7 +30,7 @@ import heapq
 import math
 from bisect import bisect
 from collections.abc import Hashable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import count
 
 import jmespath
@@ -58,9 +59,6 @@ from agentlab.trace.recorder import Recorder
 TRIES = 100
 """How often a call is made for one move before it is given up."""
 
-DETOUR = 2.0
-"""Seconds that a move which is no candidate counts for more, in the order of looking."""
-
 HARMLESS = NOT_EXECUTED | {FaultKind.LATENCY_SPIKE}
 LOSSY = SPOILS_RESULT | {FaultKind.TIMEOUT_AFTER_COMMIT}
 
@@ -85,8 +83,6 @@ class Place:
     had: bool = True
     calm: bool = False
     """Whether the move that led here left no fault behind and lost nothing."""
-    detours: int = 0
-    """How many moves on the way are no candidates: none is needed while nothing fails."""
 
 
 class Reach:
@@ -136,8 +132,7 @@ class Reach:
             if rest is None:
                 self._note(self._further(place))
             else:
-                made = [after for call in rest for after in self._made(place, call)]
-                self._note([replace(after, detours=place.detours + 1) for after in made])
+                self._note([after for call in rest for after in self._made(place, call)])
         return Reached(False if self.complete else None)
 
     def _note(self, places: list[Place]) -> None:
@@ -149,8 +144,7 @@ class Reach:
                 self._put(place, left, key, None)
 
     def _put(self, place: Place, left: float, key: Hashable, rest: list[Call] | None) -> None:
-        rank = left + DETOUR * place.detours
-        heapq.heappush(self.queue, (rank, place.state.now, next(self.ticket), key, place, rest))
+        heapq.heappush(self.queue, (left, place.state.now, next(self.ticket), key, place, rest))
 
     def _left(self, state: State) -> float | None:
         """Return a lower bound on the seconds left; None: there is no way on, or none in time."""
@@ -197,11 +191,11 @@ class Reach:
         rest = [call for call in calls if call not in straight]
         if rest:
             left = self._left(state) or 0.0
-            self._put(place, left + DETOUR, self._key(place), rest)
+            self._put(place, left, self._key(place), rest)
         found = [after for c in calls if c in straight for after in self._made(place, c)]
         if ends:
             found.append(self._place(advance(state, min(ends)), place))
-        return [replace(after, detours=place.detours) for after in found]
+        return found
 
     def _moves(self, world: Document) -> list[Call]:
         moves = self.environment.moves(world, self.goal)
@@ -227,7 +221,7 @@ class Reach:
             standing = [p.state.standing for p in self._made(place, other)]
             if any(s is not place.state.standing for s in standing):
                 return None
-        return replace(made[0], detours=place.detours)
+        return made[0]
 
     def _made(self, place: Place, call: Call) -> list[Place]:
         """Make a call until the world changes or the answer is had; nothing where it never is."""

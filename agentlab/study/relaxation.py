@@ -68,7 +68,7 @@ class _Relaxed:
         self.known: dict[tuple[str, str], bool] = {}
 
     def further(self, world: Document) -> Iterator[Document]:
-        """Yield what one call or the world itself leads to; reads, which only help, all at once."""
+        """Yield what one call, or the world itself, leads to; reads, which only help, at once."""
         for event in self.state.fault_plan.events:
             yield merge_patch(world, event.patch)
         calls = [c for c in self.environment.moves(world, self.goal) or () if self._works(c)]
