@@ -208,7 +208,7 @@ def measured(repetitions: int, *, reduced: bool = False) -> Iterator[Measured]:
         yield Measured("any wrong verdict", case, wrong, repetitions, f"at most {ALPHA:.0%}")
     for n, k, baseline, case in tested:
         held = simultaneous_coverage(n, k, repetitions, baseline)
-        yield Measured("all intervals hold", case, held, repetitions, "about 95 %")
+        yield Measured("all intervals hold", case, held, repetitions, "93 to 96 %")
     fewer = max(repetitions // 5, 1)
     for n, k, baseline, case in tested:
         power = realised_power(n, k, fewer, baseline)
