@@ -406,12 +406,11 @@ def test_a_report_that_cannot_be_written_is_one_message(results):
 # ---- real processes ------------------------------------------------------------------------
 
 
-def test_help_is_quick_and_loads_nothing_heavy():
+def test_help_loads_nothing_heavy():
+    """So it is quick, on any machine; how quick is what ``benchmarks/imports.py`` says."""
     heavy = "{'dspy', 'pandas', 'numpy', 'matplotlib', 'scipy'} & set(sys.modules)"
     code = f"import sys, agentlab.views.cli.cli; sys.exit(str({heavy}) if {heavy} else 0)"
-    begun = time.perf_counter()
     subprocess.run([*COMMAND, "--help"], check=True, capture_output=True)
-    assert time.perf_counter() - begun < 2  # 0.2 s alone on a machine
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
