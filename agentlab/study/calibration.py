@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from agentlab.study import stats
-from agentlab.study.family import ALPHA, Family as Family, family
+from agentlab.study.family import ALPHA, family
 from agentlab.study.stats import Floats
 from agentlab.study.visible import smallest_visible
 

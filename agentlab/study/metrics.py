@@ -10,7 +10,7 @@ spoilt measured nothing and are left out. Columns used:
 ==================  ===========================================================================
 scenario, cluster   the task, and the group of tasks it belongs to (missing: its own cluster)
 success             bool, or a score in [0, 1]; missing: not scored, the run is left out
-floor, ceiling      success of the no-op and of the oracle in the same cell; NaN: unknown
+floor, ceiling      success of doing nothing, and of any calls, in the same cell; NaN: unknown
 twin_success        success of the fault-free twin; NaN: unknown
 faults_delivered    faults that reached the run
 faults_new          those that were not still standing from a delivery before (missing: all)
@@ -133,8 +133,8 @@ def mean(
 def normalised_success(runs: pd.DataFrame, by: Sequence[str] = ("arm",)) -> pd.DataFrame:
     """Tabulate (S - floor) / (ceiling - floor), each the mean over tasks in the group.
 
-    0 is doing nothing, 1 is the oracle; it can lie outside. Runs whose floor or ceiling is unknown
-    are excluded from all three means, so that S here may differ from `success_rate`.
+    0 is doing nothing, 1 is all that was possible; it can lie outside. Runs whose floor or ceiling
+    is unknown are excluded from all three means, so that S here may differ from `success_rate`.
 
     Returns
     -------

@@ -7,6 +7,7 @@ import pytest
 
 from agentlab.study import calibration
 from agentlab.study.calibration import Measured
+from agentlab.study.family import Family
 
 REPETITIONS = 250
 BOUNDS = {
@@ -47,7 +48,7 @@ def test_a_wrong_procedure_would_be_seen(monkeypatch):
                  for i in range(differences.shape[1])]  # fmt: skip
         joined = [np.concatenate([getattr(f, name) for f in found])
                   for name in ("diff", "low", "high", "p", "shown", "n_clusters")]  # fmt: skip
-        return calibration.Family(*joined)
+        return Family(*joined)
 
     monkeypatch.setattr(calibration, "family", alone)
     assert calibration.wrong_verdicts(12, 6, 200) > 0.12
