@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from agentlab.base.documents import percent
 from agentlab.study.compare import limits, pairwise
+from agentlab.study.frames import infrastructure_by_cause
 from agentlab.study.metrics import few_faults
 from agentlab.study.pairing import complete_runs, under_faults
 from agentlab.study.study import Study
@@ -29,8 +31,8 @@ def cautions(study: Study) -> list[str]:
             f"The study is not finished: {len(runs):,} of {asked:,} runs are here. "
             f"{_ranked_on(runs)} The same command goes on with it."
         )
-    if "infrastructure" in runs and runs["infrastructure"].notna().any():
-        found.append(_spoilt(runs["infrastructure"]))
+    if causes := infrastructure_by_cause(runs):
+        found.append(_spoilt(runs, causes))
     crashed = int((runs["status"] == "crashed").sum())
     if crashed:
         found.append(f"{counted(crashed, 'run')} crashed and count as failures (--retry-failed).")
@@ -52,12 +54,23 @@ def cautions(study: Study) -> list[str]:
             f"{counted(len(few), 'pair')} of arm and fault rate met fewer than {LEAST_FAULTS} "
             "new faults in all, too few to speak of; take more seeds or tasks."
         )
-    if study.controls and (unknown := float(runs["ceiling"].isna().mean())) > 0:
+    found += _of_controls(runs, study.controls)
+    with Store(study.out, read_only=True) as store:
+        codes = store.meta().get("code", [])
+    if len(codes) > 1:
+        found.append(f"The results were made by {len(codes)} versions of the code (--allow-mixed).")
+    return found
+
+
+def _of_controls(runs: pd.DataFrame, controls: bool) -> list[str]:
+    """Return what is to be known of floors and ceilings."""
+    found = []
+    if controls and (unknown := float(runs["ceiling"].isna().mean())) > 0:
         found.append(
             f"The ceiling is unknown for {percent(unknown, 1)} of the runs; floor, ceiling and "
             "normalised success leave them out."
         )
-    if study.controls and runs["floor"].isna().any():
+    if controls and runs["floor"].isna().any():
         found.append("A floor crashed: what doing nothing reaches there is unknown.")
     if broken := int((runs["ceiling_found_by"] == "crashed").sum()):
         found.append(
@@ -68,10 +81,6 @@ def cautions(study: Study) -> list[str]:
             "Part of the ceiling is the fault-free reference plan, as that world cannot be "
             "searched; no arm is bound by it."
         )
-    with Store(study.out, read_only=True) as store:
-        codes = store.meta().get("code", [])
-    if len(codes) > 1:
-        found.append(f"The results were made by {len(codes)} versions of the code (--allow-mixed).")
     return found
 
 
@@ -82,10 +91,10 @@ def _ranked_on(runs: pd.DataFrame) -> str:
     return f"Arms are ranked on the {counted(tasks, 'task')} complete in all of them."
 
 
-def _spoilt(causes: pd.Series[Any]) -> str:
-    counts = ", ".join(f"{cause} {n:,}" for cause, n in causes.value_counts().items())
+def _spoilt(runs: pd.DataFrame, causes: Mapping[str, int]) -> str:
+    counts = ", ".join(f"{cause} {n:,}" for cause, n in causes.items())
     return (
-        f"{counted(int(causes.notna().sum()), 'run')} of {len(causes):,} measured nothing, as no "
-        f"answer was to be had from a model ({counts}). They are left out, and with them the runs "
-        "of the other arms with the same task, rate and seed (--retry-failed asks again)."
+        f"{counted(sum(causes.values()), 'run')} of {len(runs):,} measured nothing, as no answer "
+        f"was to be had from a model ({counts}). They are left out, and with them the runs of the "
+        "other arms with the same task, rate and seed (--retry-failed asks again)."
     )
