@@ -35,12 +35,12 @@ from agentlab.base.values import Document
 from agentlab.environments.base import Call, Environment, Outcome, failed, showing
 from agentlab.environments.scenario import Goal
 from agentlab.environments.travel_tools import (
-    BOOKS as BOOKS,
-    FEE as FEE,
+    BOOKS,
+    FEE,
     FREE,
     MOST_NIGHTS,
-    SHOWS as SHOWS,
-    TOOLS as TOOLS,
+    SHOWS,
+    TOOLS,
 )
 from agentlab.tools.tool import Tool
 

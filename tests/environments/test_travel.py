@@ -23,7 +23,8 @@ from agentlab.environments.check import check_environment
 from agentlab.environments.generators.travel import TEMPLATES, generate, suite
 from agentlab.environments.scenario import Goal, Scenario
 from agentlab.environments.suites import read_suite, write_suite
-from agentlab.environments.travel import BOOKS, FEE, SHOWS, TOOLS, Travel
+from agentlab.environments.travel import Travel
+from agentlab.environments.travel_tools import BOOKS, FEE, SHOWS, TOOLS
 from agentlab.tools.calls import CallRecord
 from agentlab.tools.tool import Effect
 

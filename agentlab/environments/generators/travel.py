@@ -22,7 +22,7 @@ from agentlab.base.values import Document
 from agentlab.environments.fault_plan import FaultPlan
 from agentlab.environments.scenario import AnswerGoal, Goal, ReferencePlan, ReferenceStep, Scenario
 from agentlab.environments.suites import Suite
-from agentlab.environments.travel import BOOKS, FEE, TOOLS
+from agentlab.environments.travel_tools import BOOKS, FEE, TOOLS
 
 
 @dataclass(frozen=True, slots=True)
