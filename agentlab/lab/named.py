@@ -84,9 +84,14 @@ def _mind(kind: str, given: Any, model: Model | None) -> Any:
         rule = "rules" if kind == "reflector" else "template"
         given = rule if model is None else "lm"
     made = registry(kind).build(given) if isinstance(given, str) else given
-    if model is None and getattr(type(made), "needs_model", False):
+    if model is None and _asks(made):
         raise ConfigError(f"the {kind} {given!r} asks a language model: name one, e.g. {_EXAMPLE}")
     return made
+
+
+def _asks(mind: object) -> bool:
+    """Say whether a mind asks a model: its class says so, for all of its kind or one by one."""
+    return bool(getattr(type(mind), "needs_model", False) and mind.needs_model)  # type: ignore[attr-defined]
 
 
 def _decider() -> Decider:
@@ -98,7 +103,7 @@ def _decider() -> Decider:
 def _check_asked(planner: Planner, strategy: Strategy, model: Model | None) -> None:
     """Refuse a lab whose planner or strategy would ask a language model that is not there."""
     asking = ""
-    if getattr(type(planner), "needs_model", False):
+    if _asks(planner):
         asking = f"planner {getattr(planner, 'name', type(planner).__name__)!r}"
     elif getattr(strategy, "needs_model", False):
         asking = f"strategy {strategy.name!r}"

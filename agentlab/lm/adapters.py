@@ -19,6 +19,7 @@ from typing import Any
 from agentlab.base.strict_json import read_json
 from agentlab.errors import JsonError
 from agentlab.lm.serde import load_dspy
+from agentlab.lm.settings import NOBODY, Persona
 
 dspy: Any = load_dspy()
 
@@ -29,7 +30,17 @@ _FENCE = re.compile(r"\A\s*```(?:json)?\s*\n(.*?)\n?\s*```\s*\Z", re.DOTALL)
 
 
 class TextAdapter(dspy.Adapter):  # type: ignore[misc]
-    """Instructions as the system message, labelled inputs as the user's, the reply as it is."""
+    """Instructions as the system message, labelled inputs as the user's, the reply as it is.
+
+    Parameters
+    ----------
+    persona : Persona
+        Stands before the instructions, and before the inputs.
+    """
+
+    def __init__(self, persona: Persona = NOBODY) -> None:
+        super().__init__()
+        self.persona = persona
 
     def format_field_structure(self, signature: Any) -> str:
         """Return how the reply must look."""
@@ -39,14 +50,16 @@ class TextAdapter(dspy.Adapter):  # type: ignore[misc]
         """Return instructions, inputs, form of the reply."""
         lines = [f"- {name}: {_said(field)}" for name, field in signature.input_fields.items()]
         given = "You are given:\n" + "\n".join(lines)
-        parts = (str(signature.instructions), given, self.format_field_structure(signature))
-        return "\n\n".join(part.strip() for part in parts)
+        instructions = str(signature.instructions)
+        parts = (self.persona.system, instructions, given, self.format_field_structure(signature))
+        return "\n\n".join(part.strip() for part in parts if part.strip())
 
     def format_user_message_content(
         self, signature: Any, inputs: dict[str, Any], prefix: str = "", suffix: str = "",
         main_request: bool = False,
     ) -> str:  # fmt: skip
         """Return the inputs, each under its name."""
+        prefix = self.persona.user.strip() if main_request and not prefix else prefix
         parts = [f"## {name}\n{inputs[name]}" for name in signature.input_fields if name in inputs]
         return "\n\n".join([prefix, *parts, suffix]).strip()
 
@@ -95,10 +108,12 @@ class DocumentAdapter(TextAdapter):
         JSON Schema of the reply.
     name : str
         What the document is called ("plan").
+    persona : Persona
+        See ``TextAdapter``.
     """
 
-    def __init__(self, schema: dict[str, Any], name: str) -> None:
-        super().__init__()
+    def __init__(self, schema: dict[str, Any], name: str, persona: Persona = NOBODY) -> None:
+        super().__init__(persona)
         self.schema, self.name = schema, name
         self._sent = False
 

@@ -2,9 +2,23 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from pydantic import Field, SecretStr
 
 from agentlab.base.values import Value
+
+
+class Persona(NamedTuple):
+    """What an agent's configuration says to each model that works for it; empty: nothing."""
+
+    system: str = ""
+    """Before the instructions of whoever asks."""
+    user: str = ""
+    """Before what is asked."""
+
+
+NOBODY = Persona()
 
 
 class ModelSettings(Value):

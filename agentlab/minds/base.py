@@ -15,6 +15,7 @@ from agentlab.base.documents import Json
 from agentlab.base.values import Document
 from agentlab.environments.base import Environment
 from agentlab.environments.scenario import Goal, Scenario, tool_step as tool_step
+from agentlab.lm.settings import NOBODY, Persona
 from agentlab.plans.parsing import parse_plan
 from agentlab.plans.task_plan import TaskPlan as TaskPlan, TaskStep
 from agentlab.state.decisions import ReflectionResult, ReplanDecision, Trigger
@@ -106,6 +107,12 @@ class PlanRequest:
         The truth; only for planners that are ``privileged``.
     changes : tuple of ContextChangeEvent
         What happened before the decision to replan, since the decision before it.
+    staying : tuple of TaskStep
+        Pending steps that stay in the plan, beside ``done`` and ``under_way``.
+    persona : Persona
+        What the agent's configuration says to each model that works for it.
+    notes : mapping
+        The state's notes; what a planner wants kept there it returns in a ``Noted``.
     """
 
     user_input: str
@@ -127,13 +134,31 @@ class PlanRequest:
     reflection: ReflectionResult | None = None
     world: Document | None = None
     changes: tuple[ContextChangeEvent, ...] = ()
+    staying: tuple[TaskStep, ...] = ()
+    persona: Persona = NOBODY
+    notes: Mapping[str, Json] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Noted:
+    """A plan, with what its planner wants kept in the state's ``notes``.
+
+    Parameters
+    ----------
+    plan : TaskPlan
+    notes : mapping of str to JSON
+        A note of the same name is replaced.
+    """
+
+    plan: TaskPlan
+    notes: Mapping[str, Json]
 
 
 @runtime_checkable
 class Planner(Protocol):
     """Makes plans. Instances hold no state of a run."""
 
-    def plan(self, request: PlanRequest, kit: Kit) -> TaskPlan:
+    def plan(self, request: PlanRequest, kit: Kit) -> TaskPlan | Noted:
         """Return a plan for the request; on a replan, the new steps only.
 
         Raises

@@ -52,8 +52,9 @@ class LMReflector:
     def reflect(self, state: State, kit: Kit) -> ReflectionResult:
         """Return how it went, and whether another plan is worth making."""
         found = asked_twice(
-            self.program, "reflection", ReflectionResult.model_validate, **situation(state)
-        )
+            self.program, "reflection", ReflectionResult.model_validate, state.persona,
+            **situation(state),
+        )  # fmt: skip
         if isinstance(found, ReflectionResult):
             return found
         ruled = RuleReflector().reflect(state, kit)
@@ -75,7 +76,7 @@ class LMResponder:
         text, why = "", "the model replied nothing"
         try:
             with lm_errors():
-                text = str(self.program(**situation(state)).text)
+                text = str(self.program(persona=state.persona, **situation(state)).text)
         except ParseError:  # an empty reply
             pass
         except LMError as e:
@@ -123,7 +124,7 @@ class LMDecider:
             again = made.action is ReplanAction.RETRY
             return made if again else made.checked(state.task_plan)
 
-        found = asked_twice(self.program, "decision", read, **asked)
+        found = asked_twice(self.program, "decision", read, state.persona, **asked)
         return found if isinstance(found, ReplanDecision) else str(found)
 
     def _supervised(self, trigger: Trigger, state: State) -> ReplanDecision | str:
@@ -133,7 +134,8 @@ class LMDecider:
                 raise PlanEditError("field action: RETRY is none of those to choose from")
             return made.checked(state.task_plan)
 
-        found = asked_twice(self.supervise, "decision", read, **situation_report(trigger, state))
+        asked = situation_report(trigger, state)
+        found = asked_twice(self.supervise, "decision", read, state.persona, **asked)
         return found if isinstance(found, ReplanDecision) else str(found)
 
 

@@ -13,6 +13,7 @@ from agentlab.errors import LMError, PlanEditError
 from agentlab.lm.adapters import DocumentAdapter, ParseError, TextAdapter, parse_problem, signature
 from agentlab.lm.door import lm_errors
 from agentlab.lm.serde import load_dspy
+from agentlab.lm.settings import NOBODY, Persona
 from agentlab.minds.rules import REASONS
 from agentlab.minds.strategies.triggers import told
 from agentlab.plans.task_plan import StepStatus
@@ -44,9 +45,9 @@ class DocumentProgram(dspy.Module):  # type: ignore[misc]
         self.name, self.schema = name, schema
         self.write = dspy.Predict(signature(f"Write_{name}", instructions, inputs, name))
 
-    def forward(self, **inputs: str) -> Any:
+    def forward(self, persona: Persona = NOBODY, **inputs: str) -> Any:
         """Return a prediction with the document under its name."""
-        with dspy.context(adapter=DocumentAdapter(self.schema, self.name)):
+        with dspy.context(adapter=DocumentAdapter(self.schema, self.name, persona)):
             return self.write(**inputs)
 
 
@@ -57,16 +58,28 @@ class TextProgram(dspy.Module):  # type: ignore[misc]
         super().__init__()
         self.write = dspy.Predict(signature("WriteText", instructions, inputs, "text"))
 
-    def forward(self, **inputs: str) -> Any:
+    def forward(self, persona: Persona = NOBODY, **inputs: str) -> Any:
         """Return a prediction with ``text``."""
-        with dspy.context(adapter=TextAdapter()):
+        with dspy.context(adapter=TextAdapter(persona)):
             return self.write(**inputs)
 
 
 def asked_twice(
-    program: Callable[..., Any], name: str, read: Callable[[Json], Any], **inputs: str
-) -> Any:
+    program: Callable[..., Any], name: str, read: Callable[[Json], Any], persona: Persona,
+    **inputs: str,
+) -> Any:  # fmt: skip
     """Ask, and once more with what was wrong when the reply cannot be read.
+
+    Parameters
+    ----------
+    program : callable
+        Asked with ``inputs``.
+    name : str
+        What the document is called.
+    read : callable
+        Makes something of the document, or raises.
+    persona : Persona
+        Whom it is asked for.
 
     Returns
     -------
@@ -77,7 +90,7 @@ def asked_twice(
     for _ in range(2):
         try:
             with lm_errors():
-                reply = program(**inputs)
+                reply = program(persona=persona, **inputs)
             return read(getattr(reply, name))
         except (ValidationError, ParseError, PlanEditError) as e:
             problem = explain(e) if isinstance(e, ValidationError) else parse_problem(e)

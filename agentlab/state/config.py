@@ -1,9 +1,10 @@
 """Agent configuration, and the registry it is loaded from (one YAML or TOML file, or Python).
 
 An agent names its model, tools, sub-agents and knowledge bases; unknown ids are errors that name
-the known ones. Five LM settings (max_tokens, temperature, top_p, supports_streaming,
-supports_function_call) take the agent's own value before the model's. API keys are secrets: they
-print as ``**********`` and never serialise.
+the known ones. Where other systems spell a field otherwise (``parameterSchema``, ``agent_id``,
+``customConfig``), their spelling is read as well. Five LM settings (max_tokens, temperature,
+top_p, supports_streaming, supports_function_call) take the agent's own value before the model's.
+API keys are secrets: they print as ``**********`` and never serialise.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, ValidationError
+from pydantic import AliasChoices, Field, ValidationError
+from pydantic.alias_generators import to_camel
 
 from agentlab.base.documents import Json, is_json
 from agentlab.base.refusals import explain
@@ -23,6 +25,12 @@ from agentlab.lm.settings import ModelSettings
 from agentlab.tools.server import McpServer
 
 
+def _also(name: str, *others: str, **options: Any) -> Any:
+    """Return a field that is read under other names as well, each in snake and camel case."""
+    known = [spelt for other in (name, *others) for spelt in (other, to_camel(other))]
+    return Field(validation_alias=AliasChoices(*dict.fromkeys(known)), **options)
+
+
 class ToolSettings(Value):
     """A tool as an agent's configuration describes it."""
 
@@ -30,8 +38,8 @@ class ToolSettings(Value):
     tool_id: str = ""
     name: str
     description: str = ""
-    parameters: Document = {"type": "object"}
-    returns: Document = {}
+    parameters: Document = _also("parameters", "parameter_schema", default={"type": "object"})
+    returns: Document = _also("returns", "response_schema", default={})
     service_type: str = "function"
     """"function": a Python function of that name, given to the lab; "mcp": see ``endpoint``."""
     endpoint: str | None = None
@@ -44,39 +52,39 @@ class ToolSettings(Value):
 class KnowledgeBase(Value):
     """A knowledge base and how it is searched."""
 
-    id: str
+    id: str = _also("id", "dataset_id")
     name: str = ""
-    retrieval: Document = {}
+    retrieval: Document = _also("retrieval", "retrieval_settings", default={})
 
 
 class KnowledgeRelation(Value):
     """An agent's use of a knowledge base."""
 
-    dataset: str
+    dataset: str = _also("dataset", "dataset_id")
     enabled: bool = True
     use_custom_config: bool = False
-    retrieval: Document = {}
+    retrieval: Document = _also("retrieval", "custom_config", "retrieval_settings", default={})
 
 
 class AgentSettings(Value):
     """One agent as the file spells it."""
 
-    id: str
+    id: str = _also("id", "agent_id")
     name: str = ""
     description: str = ""
     system_prompt: str = ""
     user_prompt: str = ""
-    model: str | None = None
+    model: str | None = _also("model", "model_id", "llm_model_id", default=None)
     max_tokens: int | None = Field(default=None, gt=0)
     temperature: float | None = Field(default=None, ge=0)
     top_p: float | None = Field(default=None, ge=0, le=1)
     supports_streaming: bool | None = None
     supports_function_call: bool | None = None
-    sub_agents: tuple[str, ...] = ()
-    tools: tuple[str, ...] = ()
+    sub_agents: tuple[str, ...] = _also("sub_agents", "sub_agent_ids", default=())
+    tools: tuple[str, ...] = _also("tools", "tool_ids", default=())
     mcp_servers: tuple[str, ...] = ()
     """Servers whose tools it may all use, as ``server/tool``."""
-    knowledge: tuple[KnowledgeRelation, ...] = ()
+    knowledge: tuple[KnowledgeRelation, ...] = _also("knowledge", "datasets", default=())
     planner: str | None = None
     strategy: str | None = None
 

@@ -25,7 +25,7 @@ from agentlab.base.persistent import pmap, pvector
 from agentlab.base.values import Document, Value
 from agentlab.environments.fault_plan import FaultPlan
 from agentlab.errors import suggest
-from agentlab.lm.settings import ModelSettings
+from agentlab.lm.settings import NOBODY, ModelSettings, Persona
 from agentlab.plans.task_plan import StepStatus, TaskPlan, TaskStep
 from agentlab.state.config import AgentConfig
 from agentlab.state.decisions import ReflectionResult, ReplanDecision, ReplanRecord, Trigger
@@ -242,6 +242,12 @@ class State(Value):
         """Say whether the last attempt of a step may have taken effect although it failed."""
         last = next((r for r in reversed(self.task_results) if r.step_id == step_id), None)
         return last is not None and last.status is StepStatus.INTERRUPTED
+
+    @property
+    def persona(self) -> Persona:
+        """What the agent's configuration says to each model that works for it."""
+        agent = self.agent_config
+        return NOBODY if agent is None else Persona(agent.system_prompt, agent.user_prompt)
 
     def rejected(self, step_id: str | None) -> bool:
         """Say whether a person did not let a step through: no decision tries it again."""

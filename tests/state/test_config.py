@@ -292,3 +292,59 @@ def test_two_models_with_one_id_do_not_give_their_secret_away():
     with pytest.raises(ConfigError) as e:
         AgentRegistry(models=[model, model])
     assert SECRET not in str(e.value)
+
+
+# ---- the spelling of other systems -----------------------------------------------------------
+
+FOREIGN = """
+agents:
+  - agentId: help
+    llmModelId: big
+    subAgentIds: [clerk]
+    toolIds: [look]
+    datasets: [{datasetId: docs, useCustomConfig: true, customConfig: {k: 3}}]
+  - agent_id: clerk
+models: [{modelId: big}]
+tools:
+  - {id: look, toolId: t1, name: look, parameterSchema: {type: object, properties: {q: {}}},
+     responseSchema: {type: string}, serviceType: function, timeoutMs: 500}
+knowledge_bases: [{dataset_id: docs, retrievalSettings: {k: 9}}]
+"""
+OURS = """
+agents:
+  - id: help
+    model: big
+    sub_agents: [clerk]
+    tools: [look]
+    knowledge: [{dataset: docs, use_custom_config: true, retrieval: {k: 3}}]
+  - id: clerk
+models: [{model_id: big}]
+tools:
+  - {id: look, tool_id: t1, name: look, parameters: {type: object, properties: {q: {}}},
+     returns: {type: string}, service_type: function, timeout_ms: 500}
+knowledge_bases: [{id: docs, retrieval: {k: 9}}]
+"""
+
+
+def test_the_spelling_of_other_systems_says_the_same(tmp_path):
+    for name, text in (("foreign", FOREIGN), ("ours", OURS)):
+        (tmp_path / f"{name}.yaml").write_text(text)
+    foreign, ours = (load_registry(tmp_path / f"{n}.yaml") for n in ("foreign", "ours"))
+    assert foreign.load("help") == ours.load("help")
+    assert foreign.load("help").tools[0].parameters["properties"] == {"q": {}}
+    written = {k: v for k, v in foreign.to_json().items() if k != "source"}
+    assert written == {k: v for k, v in ours.to_json().items() if k != "source"}
+    assert AgentRegistry.from_json(foreign.to_json()).load("help") == ours.load("help")
+
+
+@pytest.mark.parametrize(
+    "twice",
+    [
+        "agents: [{id: a, agent_id: b}]",
+        "tools: [{id: t, name: t, parameters: {}, parameterSchema: {}}]",
+    ],
+)
+def test_one_thing_said_twice_is_refused(tmp_path, twice):
+    (tmp_path / "a.yaml").write_text(twice)
+    with pytest.raises(ConfigError, match=r"agent_id|parameterSchema"):
+        load_registry(tmp_path / "a.yaml")

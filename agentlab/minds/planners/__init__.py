@@ -9,6 +9,7 @@ from agentlab.base.face import face
 if TYPE_CHECKING:
     from agentlab.minds.base import (
         Kit as Kit,
+        Noted as Noted,
         Planner as Planner,
         PlanRequest as PlanRequest,
         checked_plan as checked_plan,
@@ -28,7 +29,7 @@ else:
     __getattr__, __dir__, __all__ = face(
         __name__,
         {
-            "minds.base": "Kit PlanRequest Planner checked_plan tool_step",
+            "minds.base": "Kit Noted PlanRequest Planner checked_plan tool_step",
             "minds.planners.contract": "Contract",
             "minds.planners.contract_graph": "ContractPlanner PlanMode SpecRequest",
             "minds.planners.fixed": "Fixed",

@@ -23,6 +23,7 @@ from agentlab.lm.adapters import DocumentAdapter, signature, unfenced
 from agentlab.lm.door import lm_errors
 from agentlab.lm.model import Model
 from agentlab.lm.serde import load_dspy
+from agentlab.lm.settings import NOBODY, Persona
 from agentlab.minds.planners.prompted import TEXT, tool_line
 from agentlab.plans.contract.codec import PlanCodec, parsed
 from agentlab.plans.contract.spec import SCHEMA_VERSION, PlanCapability, PlanSpec, PlanStepStatus
@@ -94,14 +95,14 @@ class ContractProgram(dspy.Module):  # type: ignore[misc]
         bound = signature("BindSteps", binding or BINDING, BINDING_INPUTS, "bindings")
         self.write, self.bind = dspy.Predict(graph), dspy.Predict(bound)
 
-    def forward(self, schema: dict[str, Any], **inputs: str) -> Any:
+    def forward(self, schema: dict[str, Any], persona: Persona = NOBODY, **inputs: str) -> Any:
         """Return a prediction with ``plan``, the text of a JSON document."""
-        with dspy.context(adapter=_ReplyAdapter(schema, "plan")):
+        with dspy.context(adapter=_ReplyAdapter(schema, "plan", persona)):
             return self.write(**inputs)
 
-    def bindings(self, schema: dict[str, Any], **inputs: str) -> Any:
+    def bindings(self, schema: dict[str, Any], persona: Persona = NOBODY, **inputs: str) -> Any:
         """Return a prediction with ``bindings``, the text of a JSON document."""
-        with dspy.context(adapter=_ReplyAdapter(schema, "bindings")):
+        with dspy.context(adapter=_ReplyAdapter(schema, "bindings", persona)):
             return self.bind(**inputs)
 
 
@@ -126,7 +127,10 @@ class ContractPlanner:
         self.program = ContractProgram() if program is None else program.deepcopy()
         self.program.set_lm(None)  # one of its own would be asked in its place
 
-    def plan(self, request: SpecRequest, situation: str = "Nothing has been done yet.") -> PlanSpec:
+    def plan(
+        self, request: SpecRequest, situation: str = "Nothing has been done yet.",
+        persona: Persona = NOBODY,
+    ) -> PlanSpec:  # fmt: skip
         """Return a validated spec whose steps are all pending.
 
         A model is asked once at most. What its provider raises passes through.
@@ -136,6 +140,8 @@ class ContractPlanner:
         request : SpecRequest
         situation : str
             What else the model is told in DECOMPOSE.
+        persona : Persona
+            Whom it is asked for.
 
         Raises
         ------
@@ -157,6 +163,7 @@ class ContractPlanner:
         with asking(self.model):
             text = self.program(
                 schema=graph_schema(self.validator),
+                persona=persona,
                 objective=request.objective,
                 capabilities="\n".join(map(_told, self.validator.capabilities.values())),
                 situation=situation,

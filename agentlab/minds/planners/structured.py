@@ -21,6 +21,7 @@ from agentlab.errors import PlanParseError
 from agentlab.lm.adapters import DocumentAdapter, ParseError, parse_problem, signature
 from agentlab.lm.door import lm_errors
 from agentlab.lm.serde import load_dspy
+from agentlab.lm.settings import NOBODY, Persona
 from agentlab.minds.base import Kit, Offer, PlanRequest, checked_plan
 from agentlab.minds.planners.prompted import (
     TEXT,
@@ -93,9 +94,9 @@ class PlanProgram(dspy.Module):  # type: ignore[misc]
         told = instructions or INSTRUCTIONS
         self.write = dspy.Predict(signature("WritePlan", told, INPUTS, "plan"))
 
-    def forward(self, schema: dict[str, Any], **inputs: str) -> Any:
+    def forward(self, schema: dict[str, Any], persona: Persona = NOBODY, **inputs: str) -> Any:
         """Return a prediction with ``plan``, a JSON document."""
-        with dspy.context(adapter=DocumentAdapter(schema, "plan")):
+        with dspy.context(adapter=DocumentAdapter(schema, "plan", persona)):
             return self.write(**inputs)
 
 
@@ -131,6 +132,7 @@ class Structured(Prompted):
             with lm_errors():
                 reply = self.program(
                     schema=schema,
+                    persona=request.persona,
                     task=request.user_input,
                     tools=_tools(offers),
                     known=known_text(request),

@@ -10,7 +10,7 @@ from agentlab.environments.scenario import Goal
 from agentlab.errors import LMError, PlanError, PlanParseError
 from agentlab.lab.approval import still_held
 from agentlab.lab.bench import Bench
-from agentlab.minds.base import FULL, INITIAL, REMAINING, PlanRequest
+from agentlab.minds.base import FULL, INITIAL, REMAINING, Noted, PlanRequest
 from agentlab.plans import graph
 from agentlab.plans.references import references
 from agentlab.plans.task_plan import PlanStatus, StepStatus, TaskPlan, TaskStep
@@ -49,6 +49,8 @@ def planning(state: State, lab: Bench) -> State:
             lab.asking(state) as talk,
         ):
             made, unparsed = _asked(request, lab)
+            notes = made.notes if isinstance(made, Noted) else {}
+            made = made.plan if isinstance(made, Noted) else made
             if isinstance(made, TaskPlan):
                 span.output = _shown(made)
             else:
@@ -57,6 +59,7 @@ def planning(state: State, lab: Bench) -> State:
                 span.attributes = {"parse_failures": unparsed}
         state = talk.charged(state)
     state = state.put(plans=state.plans + 1, parse_failures=state.parse_failures + len(unparsed))
+    state = state.replace(notes=state.notes.update(notes)) if notes else state
     if not isinstance(made, TaskPlan):
         old, state = state.task_plan, _no_plan(state, lab, request, made)
         if old is not None and state.next_action == EXECUTE_NEXT_TASK:  # with the old plan
@@ -70,12 +73,14 @@ def planning(state: State, lab: Bench) -> State:
     return state
 
 
-def _asked(request: PlanRequest, lab: Bench) -> tuple[TaskPlan | PlanError | LMError, list[str]]:
+def _asked(
+    request: PlanRequest, lab: Bench
+) -> tuple[TaskPlan | Noted | PlanError | LMError, list[str]]:
     """Ask the planner; a reply that does not parse is asked for once more with the parse error.
 
     Returns
     -------
-    tuple of TaskPlan or error, list of str
+    tuple of TaskPlan, Noted or error, list of str
         The plan or why there is none, and what was wrong with each reply that did not parse.
     """
     unparsed: list[str] = []
@@ -117,6 +122,9 @@ def plan_request(state: State, lab: Bench) -> PlanRequest:
         failures=tuple(state.failures),
         hints=(*(decision.new_context_hints if decision is not None else ()), *map(_stays, kept)),
         changes=decision.events if decision is not None else (),
+        staying=kept,
+        persona=state.persona,
+        notes=state.notes,
         scope=scope,
         number=state.plans,
         seed=state.seed,

@@ -33,7 +33,7 @@ from agentlab.minds.planners.contract_graph import (
 from agentlab.plans.contract.codec import PlanCodec
 from agentlab.plans.contract.spec import PlanCapability, PlanStepStatus
 from agentlab.plans.contract.validator import PlanValidator
-from agentlab.state.config import AgentConfig
+from agentlab.state.config import AgentConfig, AgentRegistry, AgentSettings
 
 dspy = load_dspy()
 
@@ -629,3 +629,103 @@ def test_it_is_an_arm_of_a_study(tmp_path, chain):
         "contract": True, "contract(max_steps=1)": False,
     }  # fmt: skip
     assert runs.lm_calls.tolist() == [2, 2]  # the second was refused twice, and asked no bindings
+
+
+# ---- what is kept of it ----------------------------------------------------------------------
+
+
+def test_the_contract_of_a_run_is_kept_with_what_its_revisions_changed(chain):
+    scenario = chain(3)
+    steps = scenario.reference.steps
+    first, second, third = (s.step_id for s in steps)
+    slow = [node(s.step_id, *s.dependencies, target=f"tool:{s.tool}") for s in steps]
+    slow[1]["executionTarget"] = "tool:advance_slowly"
+    rest = [node(second, target="tool:advance"), node("end", second, target="tool:advance")]
+    arguments = {s.step_id: s.arguments for s in steps}
+    again = {"parameters": {second: arguments[second], "end": arguments[third]}, "answer": None}
+    broken = al.TargetedFault(tool="advance_slowly", kind="error", persistence="permanent")
+    run, _ = finished(
+        scenario,
+        [json.dumps({"steps": slow}), replies(scenario)[1],
+         json.dumps({"steps": rest}), json.dumps(again)],
+        strategy="on_error(1)", faults=al.FaultPlan(targets=(broken,)),
+    )  # fmt: skip
+    kept = run.state.notes["contract"]
+    codec = PlanCodec()
+    spec = codec.read(kept["spec"])
+    assert [s.step_id for s in spec.steps] == [s.step_id for s in run.plan.steps]
+    assert [s.dependencies for s in spec.steps[1:]] == [(), (f"{second}_2",)]
+    assert kept["revisions"] == [
+        {"revision": 1, "kept": [], "added": [first, second, third], "removed": [], "changed": []},
+        {"revision": 2, "kept": [first], "added": [f"{second}_2", "end"],
+         "removed": [second, third], "changed": []},
+    ]  # fmt: skip
+    before = next(s.notes["contract"] for s in run.states if "contract" in s.notes)
+    assert codec.read(before["spec"]).revision == 1
+    assert run.fork(at=len(run.visited) - 1).state.notes == run.state.notes
+    assert run.replay().identical
+
+
+def test_a_note_that_is_no_contract_is_begun_anew(chain):
+    scenario = chain(2)
+    lab = al.Lab(scenario, planner="contract", lm=scripted(replies(scenario)), **RULED)
+    run = al.autonomous.start(lab)
+    run.edit(notes={"contract": {"spec": 3}})
+    run.finish()
+    assert [r["revision"] for r in run.state.notes["contract"]["revisions"]] == [1]
+
+
+# ---- DIRECT in a lab -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("asked", [{}, {"parameters": {"n": 7}}])
+def test_a_direct_contract_asks_nobody(notes, asked):
+    tool = notes.tool("note", parameters={"type": "object", "properties": {"n": {}}})
+    planner = Contract(direct="tool:note", **asked)
+    run = al.autonomous.start(al.Lab(tools=[tool], planner=planner), "make a note")
+    run.finish()
+    assert [(s.step_id, s.target_resource) for s in run.plan.steps] == [("step-1", "note")]
+    assert notes.made == [("note", asked.get("parameters", {}))]
+    assert run.state.lm_calls == 0
+    assert run.state.answer == run.plan.steps[0].result
+    assert PlanCodec().read(run.state.notes["contract"]["spec"]).steps[0].step_id == "step-1"
+
+
+def test_a_direct_contract_asks_for_parameters_that_it_must_have(notes):
+    schema = {"type": "object", "properties": {"n": {"type": "string"}}, "required": ["n"]}
+    tool = notes.tool("note", parameters=schema)
+    bound = {"parameters": {"step-1": {"n": "x"}}, "answer": None}
+    model = scripted([json.dumps(bound)])
+    lab = al.Lab(tools=[tool], planner='contract(direct="tool:note")', lm=model, **RULED)
+    run = al.autonomous.start(lab, "note x")
+    run.finish()
+    assert notes.made == [("note", {"n": "x"})]
+    assert len(model.engine.requests) == 1
+
+    run = al.autonomous.start(al.Lab(tools=[tool], planner=Contract(direct="tool:note")), "go")
+    run.finish()
+    assert "asks a language model" in run.state.error
+
+
+def test_a_direct_contract_with_an_agent_hands_the_task_over(notes):
+    agents = AgentRegistry(
+        agents=[AgentSettings(id="boss", sub_agents=("clerk",)), AgentSettings(id="clerk")]
+    )
+    lab = al.Lab(agent="boss", agents=agents, planner=Contract(direct="agent:clerk"))
+    run = al.autonomous.start(lab, "file it")
+    run.step()
+    run.step()
+    assert run.plan.steps[0].parameters == {"input": "file it"}
+
+
+def test_a_direct_target_that_is_not_there_names_the_nearest(notes):
+    run = al.autonomous.start(
+        al.Lab(tools=[notes.tool("note")], planner=Contract(direct="tool:nota")), "go"
+    )
+    run.finish()
+    assert "did you mean 'tool:note'" in run.state.error
+
+
+def test_parameters_belong_to_a_direct_target():
+    with pytest.raises(ConfigError, match="direct"):
+        Contract(parameters={"n": 1})
