@@ -2,6 +2,9 @@
 
 Indices and references are resolved once, here, into step ids. Every violation is listed, each
 naming the step and the field.
+
+A number means the step of that id, in text and as a number alike; where no step has an id it is an
+index. Nothing is guessed: what is the id of no step, or might mean two, is refused.
 """
 
 from __future__ import annotations
@@ -9,16 +12,27 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import Field, ValidationError
+from pydantic import BeforeValidator, Field, StrictInt, StrictStr, ValidationError
 
-from agentlab.base.documents import Json
+from agentlab.base.documents import Json, shortened
 from agentlab.base.refusals import problems
 from agentlab.base.values import Value
 from agentlab.errors import PlanParseError, ReferenceError_
 from agentlab.plans.references import STEP_ID, references, rename
 from agentlab.plans.task_plan import TaskPlan, TaskStep, ordered
+
+LONGEST_ID = 200
+"""Characters of a step id."""
+
+_MOST = 10**18
+
+
+def _spelled(step_id: object) -> object:
+    """Return an id that was written as a number as text; true is a number to Python alone."""
+    number = isinstance(step_id, int) and not isinstance(step_id, bool) and abs(step_id) <= _MOST
+    return str(step_id) if number else step_id
 
 
 class StepReply(Value):
@@ -29,10 +43,10 @@ class StepReply(Value):
     action_type: str
     target_resource: str = ""
     parameters: dict[str, Any] = {}
-    dependencies: list[int | str] = []
+    dependencies: list[Annotated[StrictInt, Field(ge=-_MOST, le=_MOST)] | StrictStr] = []
     importance: float = Field(default=0.5, ge=0, le=1)
     skippable: bool = False
-    step_id: str | None = None
+    step_id: Annotated[str | None, BeforeValidator(_spelled), Field(max_length=LONGEST_ID)] = None
     expectation: dict[str, Any] | str | None = None
     enforced: bool = False
 
@@ -62,7 +76,8 @@ def parse_plan(
     Parameters
     ----------
     reply : JSON object
-        See ``PlanReply``. Dependencies and references are indices into its steps, or step ids.
+        See ``PlanReply``. Dependencies and references are step ids, or indices into its steps
+        where none of them has an id.
     plan_id : str
         Id of the plan.
     taken : collection of str
@@ -91,15 +106,8 @@ def parse_plan(
         found = problems(e, PlanReply)
         raise PlanParseError([text.replace("(document)", "(reply)", 1) for text in found]) from e
     ids = _step_ids(parsed.steps, taken)
-    by_name = {r.step_id: i for r, i in zip(parsed.steps, ids, strict=True) if r.step_id}
-
-    def name(step: str | int) -> str:
-        if str(step).isdecimal() and len(str(step)) < 10:  # more digits are no index
-            index = int(step)
-            return ids[index] if index < len(ids) else str(step)
-        return by_name.get(str(step), str(step))
-
-    given = Counter(r.step_id for r in parsed.steps if r.step_id)
+    name = _Names(parsed.steps, ids, {*known, *under_way}).of
+    given = Counter(filter(None, map(_given, parsed.steps)))
     twice = sorted(i for i, times in given.items() if times > 1)
     violations = [f"step id {i!r} occurs more than once" for i in twice]
     steps, named = [], {*ids, *under_way}
@@ -114,7 +122,9 @@ def parse_plan(
     try:
         answer = answer if answer is None else rename(answer, name)
         unknown = {r.step for r in references(answer)} - {*ids, *known, *under_way}
-        violations += [f"answer: refers to unknown step {u!r}" for u in sorted(unknown)]
+        violations += [
+            f"answer: refers to unknown step {shortened(u, 100)!r}" for u in sorted(unknown)
+        ]
     except ReferenceError_ as e:
         violations.append(f"answer: {e}")
     try:
@@ -144,14 +154,70 @@ def _step_ids(steps: Sequence[StepReply], taken: Collection[str]) -> list[str]:
     used = set(taken)
     ids = []
     for index, step in enumerate(steps):
-        slug = step.step_id or step.name
-        if step.step_id is None or not STEP_ID.fullmatch(slug):
-            slug = re.sub(r"[^A-Za-z0-9_-]+", "_", slug).strip("_")
-        if not STEP_ID.fullmatch(slug):
-            slug = f"step_{index}" if not slug else f"step_{slug}"
-        ids.append(fresh_id(slug, used))
+        ids.append(fresh_id(_slug(index, step), used))
         used.add(ids[-1])
     return ids
+
+
+def _given(step: StepReply) -> str:
+    """Return the id that a step was given; empty: none."""
+    return step.step_id if step.step_id and step.step_id.strip() else ""
+
+
+def _slug(index: int, step: StepReply) -> str:
+    slug = given = _given(step)
+    if not STEP_ID.fullmatch(given):
+        slug = re.sub(r"[^A-Za-z0-9_-]+", "_", given or step.name[:LONGEST_ID]).strip("_")
+    if not STEP_ID.fullmatch(slug):
+        slug = f"step_{index}" if not slug else f"step_{slug}"
+    return slug
+
+
+class _Names:
+    """Which step of a reply a dependency or a reference means.
+
+    Parameters
+    ----------
+    steps : sequence of StepReply
+    ids : sequence of str
+        What each is called in the plan.
+    others : collection of str
+        Ids of steps that are no part of the reply.
+    """
+
+    def __init__(
+        self, steps: Sequence[StepReply], ids: Sequence[str], others: Collection[str]
+    ) -> None:
+        self._ids, self._others = ids, others
+        self._given = {_given(r): i for r, i in zip(steps, ids, strict=True) if _given(r)}
+        self._alike: dict[str, set[str]] = {}  # as an id may be spelled in a reference
+        for index, (step, step_id) in enumerate(zip(steps, ids, strict=True)):
+            for spelled in {_slug(index, step), _given(step).strip()}:
+                self._alike.setdefault(spelled, set()).add(step_id)
+
+    def of(self, step: str | int) -> str:
+        """Return the id in the plan; what names nothing is returned as it is.
+
+        Raises
+        ------
+        ReferenceError_
+            It may mean several steps, or is what a step is called only now.
+        """
+        text = str(step)
+        if not self._given:
+            index = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else -1
+            return self._ids[index] if 0 <= index < len(self._ids) else text
+        if text in self._given or text in self._others:
+            return self._given.get(text, text)
+        meant = sorted(self._alike.get(text.strip(), ()))
+        if len(meant) == 1:
+            return meant[0]
+        if meant or text in self._ids:
+            given = ", ".join(map(repr, self._given))
+            raise ReferenceError_(
+                f"{text!r} is the id of no step, or of several; ids: {shortened(given, 400)}"
+            )
+        return text
 
 
 def fresh_id(slug: str, taken: Collection[str]) -> str:

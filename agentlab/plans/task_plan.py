@@ -16,7 +16,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, PlainSerializer, PlainValidator, TypeAdapter
 
-from agentlab.base.documents import Json, digest
+from agentlab.base.documents import Json, digest, shortened
 from agentlab.base.fields import thaw
 from agentlab.base.values import Document, Value
 from agentlab.errors import (
@@ -347,11 +347,15 @@ def _violations(
         found.append(f"step id {step.step_id!r} occurs more than once")
     for other in step.dependencies:
         if other not in position and other not in known:
-            found.append(f"step {step.step_id!r}: depends on unknown step {other!r}")
+            found.append(
+                f"step {step.step_id!r}: depends on unknown step {shortened(repr(other), 100)}"
+            )
     try:
         for reference in references(step.parameters):
             if reference.step not in position and reference.step not in known:
-                found.append(f"step {step.step_id!r}: {reference} names no known step")
+                found.append(
+                    f"step {step.step_id!r}: {shortened(str(reference), 200)} names no known step"
+                )
     except ReferenceError_ as e:
         found.append(f"step {step.step_id!r}: {e}")
     return found

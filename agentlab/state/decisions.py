@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Any
 
-from pydantic import Field
+from pydantic import Field, StrictInt
 
 from agentlab.base.values import Value
 from agentlab.errors import PlanEditError
@@ -80,7 +80,7 @@ class ReplanDecision(Value):
     """The step to RETRY."""
     wait: float = Field(default=0.0, ge=0)
     """Simulated seconds to wait before a RETRY."""
-    steps_to_cancel: tuple[int, ...] = ()
+    steps_to_cancel: tuple[StrictInt, ...] = ()
     """Indices that REPLAN_REMAINING cancels, with what depends on them; empty: all pending."""
     new_context_hints: tuple[str, ...] = ()
     confidence: float = Field(default=1.0, ge=0, le=1)

@@ -71,9 +71,9 @@ REPLY = {
             "expectation": {"type": "object"},
         },
         {"name": "查询航班", "actionType": "call_tool", "targetResource": "find"},
-        {"name": "Sum up", "actionType": "aggregate", "dependencies": [0], "stepId": "sum"},
+        {"name": "Sum up", "actionType": "aggregate", "dependencies": [0]},
     ],
-    "answer": "booked ${0.ref}, ${sum}",
+    "answer": "booked ${0.ref}, ${Sum_up}",
 }
 
 
@@ -91,15 +91,15 @@ def test_a_reply_becomes_a_plan():
     assert [(s.step_index, s.step_id) for s in plan.steps] == [
         (0, "step_1"),
         (1, "Book_it"),
-        (2, "sum"),
+        (2, "Sum_up"),
     ]
     book = plan.step("Book_it")
     assert book.parameters == {"id": "${step_1.flights[0].id}", "note": "costs $${5}"}
     assert book.dependencies == ("step_1",)
     assert (book.importance, book.skippable, book.expectation) == (0.9, True, {"type": "object"})
     assert book.description == "books"
-    assert plan.step("sum").dependencies == ("Book_it",)
-    assert plan.answer == "booked ${Book_it.ref}, ${sum}"
+    assert plan.step("Sum_up").dependencies == ("Book_it",)
+    assert plan.answer == "booked ${Book_it.ref}, ${Sum_up}"
     assert (plan.plan_id, plan.user_intent, plan.complexity) == ("plan-3", "去巴黎", 4)
     assert (plan.intent_analysis, plan.summary) == ("a trip", "find, then book")
     assert (plan.status, plan.replan_count) == (PlanStatus.CREATED, 0)
@@ -288,6 +288,129 @@ def test_a_step_id_occurs_once_in_a_reply():
     """Or a reference to it would mean two steps."""
     (message,) = violations(step("a", stepId="x"), step("b", stepId="x"))
     assert message == "step id 'x' occurs more than once"
+
+
+# ---- numbers as ids --------------------------------------------------------------------------
+
+NUMBERS = ["0", "1", "2", "01", "1.0", "²", "١", " 1 ", "-1", "1_0", "a", "step_1", "a b", "a.b"]
+
+
+def meant(ids, said):
+    """The place of the step that ``said`` means; None: it is refused. Written apart, as a table."""
+    if said in ids:
+        return ids.index(said)
+
+    def slug(at):
+        word = re.sub("[^A-Za-z0-9_-]+", "_", ids[at])
+        word = word if word[:1].isalpha() and word == ids[at] else word.strip("_")
+        return word if word[:1].isalpha() else f"step_{word or at}"
+
+    alike = [at for at, i in enumerate(ids) if said.strip() in (i.strip(), slug(at))]
+    return alike[0] if len(alike) == 1 else None
+
+
+@given(
+    st.lists(st.sampled_from(NUMBERS), min_size=1, max_size=4, unique=True),
+    st.sampled_from(NUMBERS) | st.integers(-2, 5),
+    st.sampled_from(["dependency", "reference", "answer"]),
+)
+@settings(deadline=None, max_examples=300)
+def test_where_steps_have_ids_a_number_is_one_of_them_or_refused(ids, said, via):
+    """Oracle: a step is meant by its id, or by what only it may be called; never by its place."""
+    steps = [step("s", stepId=i, parameters={"at": n}) for n, i in enumerate(ids)]
+    user = step("user", stepId="user", parameters={"at": -1})
+    more = {}
+    word = str(said)
+    if via == "dependency":
+        user["dependencies"] = [said]
+    elif re.fullmatch("[A-Za-z_][A-Za-z0-9_-]*|[0-9]+", word) is None:
+        return  # no reference is spelled so
+    elif via == "reference":
+        user["parameters"]["x"] = f"${{{word}.y}}"
+    else:
+        more = {"answer": f"<${{{word}.y}}>"}
+    place = meant([*ids, "user"], word)
+    if place is None or place == len(ids):
+        assert violations(*steps, user, **more)
+        return
+    made = plan_of(*steps, user, **more)
+    [target] = [s.step_id for s in made.steps if s.parameters["at"] == place]
+    [last] = [s for s in made.steps if s.parameters["at"] == -1]
+    if via == "answer":
+        assert made.answer == f"<${{{target}.y}}>"
+    else:
+        assert last.dependencies == (target,)
+    if via == "reference":
+        assert last.parameters["x"] == f"${{{target}.y}}"
+
+
+@pytest.mark.parametrize("step_id", [0, 1, 7, -1, 10**17, "1"])
+def test_an_id_may_be_written_as_a_number(step_id):
+    for said in (step_id, str(step_id)):
+        made = plan_of(step("a", stepId=step_id), step("b", stepId="b", dependencies=[said]))
+        assert made.steps[1].dependencies == (made.steps[0].step_id,)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [True, False, 1.0, 0.5, float("nan"), None, ["a"], {"stepId": "a"}, 10**19, 10**5000, "9" * 99],
+    ids=lambda said: str(type(said).__name__),
+)  # fmt: skip
+def test_what_is_no_name_of_a_step_is_refused(said):
+    for steps in (
+        [step("a"), step("b", dependencies=[said])],
+        [step("a", stepId="a"), step("b", stepId="b", dependencies=[said])],
+    ):
+        (message,) = violations(*steps)
+        assert "steps.1.dependencies.0: " in message or "step 'b': " in message
+        assert len(message) < 400
+    if not isinstance(said, str) and said is not None:
+        (message,) = violations(step("a"), step("b", stepId=said))
+        assert "steps.1.stepId: " in message
+
+
+def test_an_endless_id_is_refused():
+    (message,) = violations(step("a", stepId="1" * 5000))
+    assert "steps.0.stepId: " in message
+    assert len(message) < 400
+    assert len(plan_of(step("x" * 5000)).steps[0].step_id) < 300
+
+
+def test_a_mixed_plan_has_no_indices():
+    """One step has an id: "0" is no longer the first step."""
+    steps = [step("a"), step("b", stepId="b", dependencies=[0])]
+    assert violations(*steps) == ("step 'b': depends on unknown step '0'",)
+    assert plan_of(step("a"), step("b", dependencies=[0], stepId=" ")).step("b").dependencies
+
+
+def test_a_number_in_a_second_plan_never_means_a_step_of_the_first():
+    """``1`` became ``step_1``, which is how the second prompt shows it."""
+    first = plan_of(step("s", stepId="1"))
+    assert first.steps[0].step_id == "step_1"
+    earlier = {"taken": {"step_1"}, "known": {"step_1"}}
+    for by in (
+        {"dependencies": ["1"]}, {"dependencies": [1]}, {"parameters": {"x": "${1.y}"}},
+    ):  # fmt: skip
+        assert "unknown step '1'" in (found := violations(step("b", stepId="b", **by), **earlier)[
+            0]) or "${1.y} names no known step" in found  # fmt: skip
+        again = parse_plan(
+            {"steps": [step("s", stepId="1"), step("b", stepId="b", **by)]}, **earlier
+        )
+        assert [s.step_id for s in again.steps] == ["step_1_2", "b"]
+        assert again.step("b").dependencies == ("step_1_2",)
+    shown = {"parameters": {"x": "${step_1.y}"}}
+    made = parse_plan({"steps": [step("s", stepId="1"), step("b", stepId="b", **shown)]}, **earlier)
+    assert made.step("b").parameters == {"x": "${step_1.y}"}
+    assert made.step("b").dependencies == ()
+
+
+def test_what_a_step_is_called_only_now_means_nothing():
+    """``a b`` and ``a.b`` are both ``a_b``, and nobody was told which became ``a_b_2``."""
+    both = [step("s", stepId="a b"), step("s", stepId="a.b")]
+    for said in ("a_b", "a_b_2"):
+        (message,) = violations(*both, step("c", stepId="c", dependencies=[said]))
+        assert said in message
+        assert "'a b', 'a.b', 'c'" in message
 
 
 def test_fresh_id():
@@ -588,18 +711,20 @@ def test_a_plan_that_uses_results_of_earlier_plans_can_be_edited():
 def test_the_signature_ignores_ids(reply):
     if not nx.is_directed_acyclic_graph(network(reply)):
         return
+    names = [s["name"] for s in reply["steps"]]
+
+    def new(step):
+        return f"r_{step}" if step in names else f"r_{names[int(step)]}"
+
     other = {
         "steps": [
             {
                 **item,
                 "name": f"other {item['name']}",
                 "stepId": f"r_{item['name']}",
-                "dependencies": [f"r_{d}" if d in names else d for d in item["dependencies"]],
-                "parameters": rename(
-                    item["parameters"], lambda s, names=names: f"r_{s}" if s in names else s
-                ),
+                "dependencies": [new(d) for d in item["dependencies"]],
+                "parameters": rename(item["parameters"], new),
             }
-            for names in [{s["name"] for s in reply["steps"]}]
             for item in reply["steps"]
         ]
     }

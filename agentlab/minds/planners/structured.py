@@ -158,13 +158,15 @@ def _completed(reply: Any) -> Any:
     """Give each step a name, which the schema does not ask for twice."""
     if not isinstance(reply, dict) or not isinstance(reply.get("steps"), list):
         return reply
-    steps = [
-        {"name": s.get("stepId") or s.get("targetResource") or "step", **s}
-        if isinstance(s, dict)
-        else s
-        for s in reply["steps"]
-    ]
+    steps = [{"name": _name(s), **s} if isinstance(s, dict) else s for s in reply["steps"]]
     return {**reply, "steps": steps}
+
+
+def _name(step: dict[str, Any]) -> Any:
+    step_id = step.get("stepId")
+    if isinstance(step_id, int) and not isinstance(step_id, bool):
+        return str(step_id)
+    return step_id or step.get("targetResource") or "step"
 
 
 def _tools(offers: Sequence[Offer]) -> str:

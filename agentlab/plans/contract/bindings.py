@@ -17,7 +17,7 @@ from agentlab.errors import PlanValidationError, PlanViolation, ReferenceError_,
 from agentlab.plans.contract.codec import field
 from agentlab.plans.contract.spec import PlanSpec, PlanStep
 from agentlab.plans.parsing import parse_plan
-from agentlab.plans.references import references, rename
+from agentlab.plans.references import references
 from agentlab.plans.task_plan import ActionType, TaskPlan, TaskStep
 
 Actions = Mapping[str, tuple[str, str]]
@@ -69,26 +69,16 @@ def plan_reply(
 ) -> dict[str, Any]:  # fmt: skip
     """Return spec and bindings in the reply form of planners (see ``to_task_plan``)."""
     _check(spec, bindings, answer)
-    index = {s.step_id: str(i) for i, s in enumerate(spec.steps)}
-
-    def name(step: str) -> str:
-        return index.get(step, step)
-
-    steps = [
-        _step(s, rename(bindings.get(s.step_id, {}), name), index, actions or {})
-        for s in spec.steps
-    ]
+    steps = [_step(s, bindings.get(s.step_id, {}), actions or {}) for s in spec.steps]
     return {
         "userIntent": spec.objective,
         "summary": f"contract, revision {spec.revision}, {len(steps)} steps",
         "steps": steps,
-        "answer": None if answer is None else rename(answer, name),
+        "answer": answer,
     }
 
 
-def _step(
-    step: PlanStep, parameters: Json, index: Mapping[str, str], actions: Actions
-) -> dict[str, Any]:
+def _step(step: PlanStep, parameters: Json, actions: Actions) -> dict[str, Any]:
     kind, _, target = step.execution_target.partition(":")
     action, resource = actions.get(step.execution_target, (_ACTION.get(kind, kind), target))
     return {
@@ -98,7 +88,7 @@ def _step(
         "actionType": action,
         "targetResource": resource,
         "parameters": parameters,
-        "dependencies": [int(index[d]) for d in step.dependencies],
+        "dependencies": list(step.dependencies),
         "expectation": step.output_schema,
         "enforced": True,
     }
