@@ -29,7 +29,9 @@ AgentLabError
 │   └── ScriptExhausted       a scripted LM has no reply left, or none that fits
 ├── StoreError                the results file cannot be used
 │   ├── StoreVersionError     written by a newer version
-│   └── StoreWriteError       full disk, read-only folder, locked file
+│   ├── StoreWriteError       full disk, read-only folder, locked file
+│   └── OwnedError            another process, thread or object goes on with that run or study
+├── TrustError                a folder names what would be started or imported, and nobody agreed
 └── StudyError                a grid that cannot be built or run
 """
 
@@ -272,6 +274,14 @@ class StoreVersionError(StoreError):
 
 class StoreWriteError(StoreError):
     """A results file that cannot be written: full disk, read-only folder, locked file."""
+
+
+class OwnedError(StoreError):
+    """A run or study that another process, thread or object goes on with; says who."""
+
+
+class TrustError(AgentLabError):
+    """A folder names what would be started, imported or opened, and the user has not agreed."""
 
 
 class StudyError(AgentLabError):

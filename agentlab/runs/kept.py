@@ -87,8 +87,9 @@ class Made:
 
 @contextmanager
 def keeping(
-    workflow: Graph, lab: Lab, made: Made, task: str, out: str | Path, handler: object = None
-) -> Iterator[Run]:
+    workflow: Graph, lab: Lab, made: Made, task: str, out: str | Path, handler: object = None,
+    *, lock: bool = True,
+) -> Iterator[Run]:  # fmt: skip
     """Open a run that is kept in a folder; nothing of it has run yet.
 
     Raises
@@ -96,7 +97,7 @@ def keeping(
     StoreError
         The folder cannot be written, or holds something else.
     """
-    with Store(out) as store:
+    with Store(out, lock=lock) as store:
         if "definition" in store.meta():
             raise StoreError(f"{out}: holds the results of a study; choose another folder")
         run = Run.start(workflow, lab, task, store=store, handler=handler)
@@ -109,7 +110,9 @@ def keeping(
                 store.add_meta(**{key: made.to_json()})
 
 
-def load(out: str | Path, run: str = "", *, replay: bool, handler: object = None) -> Run:
+def load(
+    out: str | Path, run: str = "", *, replay: bool, handler: object = None, lock: bool = True
+) -> Run:
     """Return a kept run as far as it got.
 
     Parameters
@@ -121,6 +124,8 @@ def load(out: str | Path, run: str = "", *, replay: bool, handler: object = None
     replay : bool
         To be looked at and replayed only: nothing is started or written.
     handler : object, optional
+    lock : bool
+        See ``Store``.
 
     Raises
     ------
@@ -145,7 +150,8 @@ def load(out: str | Path, run: str = "", *, replay: bool, handler: object = None
     with reading(out):
         made_of = Made.from_json(made, listed=replay)
         graph = registry("workflow").build(made_of.workflow)
-        found = Run.resume(Store(out, read_only=replay), made_of.lab(), ids[-1], graph, handler)
+        store = Store(out, read_only=replay, lock=lock)
+        found = Run.resume(store, made_of.lab(), ids[-1], graph, handler)
         for node in found.visited:
             if node not in BY_HAND:
                 found.workflow.nodes[node]  # a workflow's own, or the record is damaged

@@ -22,6 +22,7 @@ from agentlab.runs.editing import _edited, _interrupted
 from agentlab.runs.graph import END, WAIT, Graph
 from agentlab.runs.people import REVIEW, SAY, next_turn
 from agentlab.runs.replay import replayed
+from agentlab.runs.resuming import begun, resumed
 from agentlab.runs.stepping import Stepper
 from agentlab.runs.visits import Lineage, Visit
 from agentlab.state.decisions import ReplanDecision
@@ -81,15 +82,20 @@ class Run(Stepper):
 
         kept = store if isinstance(store, Store) else Store(store)
         run_id = uuid.uuid4().hex[:12]
-        journal = kept.start_run(run_id, workflow.name, first)
-        return cls(workflow, lab, [first], [], journal=journal, run_id=run_id, store=kept)
+        journal, owner = begun(kept, run_id, workflow.name, first)
+        return cls(
+            workflow, lab, [first], [], journal=journal, run_id=run_id, store=kept, owner=owner
+        )
 
     @classmethod
     def resume(
         cls, store: Store | str, lab: Lab, run_id: str | None = None,
-        workflow: Graph | None = None, handler: object | None = None,
+        workflow: Graph | None = None, handler: object | None = None, *, lock: bool = True,
     ) -> Run:  # fmt: skip
         """Go on with a durable run after its process ended, from its last checkpoint.
+
+        One process goes on with a run, and in it one object: a ``Run`` of this process that does
+        nothing at the moment is taken over from, and is only to be looked at from then on.
 
         Parameters
         ----------
@@ -101,34 +107,23 @@ class Run(Stepper):
         workflow : Workflow, optional
             Default: the one of that name.
         handler : object, optional
+        lock : bool
+            Of a path: see ``Store``.
 
         Raises
         ------
         StoreError, RunError
-            There is no such file, or it has no such run.
+            There is no such file, or it has no such run; an ``OwnedError`` where another process,
+            or a thread of this one, goes on with it.
         """
         from agentlab.trace.store import Store
 
         if not isinstance(store, Store):
             Store(store, read_only=True).close()  # no results file is made where there is none
-        kept = store if isinstance(store, Store) else Store(store)
-        found = kept.load_run(run_id)
-        if workflow is None:
-            workflow = registry("workflow").build(found.workflow)
-        if handler is not None:
-            lab = lab.bind(handler=handler)
-        if workflow.strategy is not None and not lab.strategy_named:
-            lab = lab.bind(strategy=workflow.strategy(lab))
-        run = cls(
-            workflow, lab, found.states, found.visited, journal=found.journal,
-            run_id=found.run, store=kept,
-            lineage=None if found.parent is None else Lineage(found.parent, found.origin),
-        )  # fmt: skip
-        run.origin, run._edits = found.origin, found.edits
-        for spans in found.spans:
-            run._marks.append(len(run.spans))
-            run.spans.extend(spans)
-        return run
+        kept = store if isinstance(store, Store) else Store(store, lock=lock)
+        lab = lab if handler is None else lab.bind(handler=handler)
+        named = registry("workflow").build
+        return resumed(cls, kept, lab, run_id, named if workflow is None else lambda _: workflow)
 
     # ---- people in the loop ----------------------------------------------------------------
 
@@ -205,10 +200,11 @@ class Run(Stepper):
         """
         with self._lock:
             edited = still_held(_edited(self.state, plan, fields), self.state.task_plan)
-            if self._store is not None:
-                self._store.checkpoint(
-                    self.run_id, len(self.visited) - 1, "(edit)", self.state, edited
-                )
+            with self._owned():
+                if self._store is not None:
+                    at = len(self.visited) - 1
+                    self._store.checkpoint(self.run_id, at, "(edit)", self.state, edited)
+            self._let_go()
             self.states[-1] = edited
             self._forget(len(self.visited))
             self._edits[len(self.visited)] = edited
@@ -327,15 +323,16 @@ class Run(Stepper):
         entries: Mapping[Address, Entry] = getattr(self.journal, "entries", {})
         known = [e for a, e in entries.items() if a.visit == where]
         first = still_held(edited, base.task_plan)
-        journal, run_id = MemoryJournal(), uuid.uuid4().hex[:12]
+        journal, run_id, owner = MemoryJournal(), uuid.uuid4().hex[:12], None
         if self._store is not None:
-            name = self.workflow.name
-            journal = self._store.start_run(run_id, name, first, self.run_id, where)
+            journal, owner = begun(
+                self._store, run_id, self.workflow.name, first, self.run_id, where
+            )
         for e in answered(calls, replies, known) if replies else ():
             journal.finish(e.address, e.name, e.request, e.result, e.error)
         fork = Run(
             self.workflow, used, [*self.states[:where], first], self.visited[:where],
-            journal=journal, run_id=run_id, store=self._store,
+            journal=journal, run_id=run_id, store=self._store, owner=owner,
             lineage=Lineage(self.run_id, where, edits),
         )  # fmt: skip
         for call_id, said in (review or {}).items():

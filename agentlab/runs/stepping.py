@@ -16,6 +16,7 @@ from agentlab.lab.hearing import PLACE
 from agentlab.lab.lab import Lab
 from agentlab.plans.task_plan import TaskPlan
 from agentlab.runs.graph import END, WAIT, Graph
+from agentlab.runs.owned import Owned
 from agentlab.runs.people import GO_ON, PAUSE, REVIEW, SAY, following, let_go, stopped, waits_for
 from agentlab.runs.visits import Lineage, Visit
 from agentlab.state.events import ContextChangeEvent
@@ -27,10 +28,11 @@ from agentlab.trace.recorder import Recorder
 from agentlab.trace.span import Span
 
 if TYPE_CHECKING:
+    from agentlab.trace.owner import Owner
     from agentlab.trace.store import Store
 
 
-class Stepper:
+class Stepper(Owned):
     """A fold of nodes over states: the part of a run that goes on. Users hold a ``Run``."""
 
     def __init__(
@@ -44,6 +46,7 @@ class Stepper:
         lineage: Lineage | None = None,
         run_id: str | None = None,
         store: Store | None = None,
+        owner: Owner | None = None,
     ) -> None:
         self.run_id = run_id or uuid.uuid4().hex[:12]
         self.workflow = workflow
@@ -66,7 +69,7 @@ class Stepper:
         """Set when something was said, published, edited or a pause asked for: who sleeps while the
         run waits looks again."""
         self._lock = threading.RLock()
-        self._store = store
+        Owned.__init__(self, store, owner)
         self._root = self.recorder.span(
             "run", workflow.name, visit=self.origin, now=states[-1].now
         ).span
@@ -209,6 +212,12 @@ class Stepper:
         return any(address.visit == len(self.visited) for address in entries)
 
     def _visit(self, name: str, node: Callable[[State, Lab], State]) -> Visit:
+        with self._owned():
+            visit = self._made(name, node)
+        self._let_go()
+        return visit
+
+    def _made(self, name: str, node: Callable[[State, Lab], State]) -> Visit:
         before, mark = self.states[-1], len(self.recorder.spans)
         try:
             with self.recorder.under(self._root):
@@ -240,16 +249,17 @@ class Stepper:
         A run that is paused goes on first.
         """
         goes_on = self.paused
-        while True:
-            with self._lock:
-                if goes_on:
-                    visit, goes_on = self.go_on(), False
-                else:
-                    name = self.next_node
-                    if self._stands_at(name):
-                        return
-                    visit = self._step(name)
-            yield visit.node, visit.after
+        with self.engaged():
+            while True:
+                with self._lock:
+                    if goes_on:
+                        visit, goes_on = self.go_on(), False
+                    else:
+                        name = self.next_node
+                        if self._stands_at(name):
+                            return
+                        visit = self._step(name)
+                yield visit.node, visit.after
 
     def finish(self, max_visits: int = 10_000) -> State:
         """Step to the end, a pause, or a wait for people, and return the state.

@@ -150,6 +150,7 @@ class Study(Results):
         retry_failed: bool = False,
         retry_crashed: bool = False,
         max_lm_errors: int | None = MAX_LM_ERRORS,
+        lock: bool = True,
     ) -> pd.DataFrame:
         """Run what is not yet run, and return the ``runs`` frame.
 
@@ -176,6 +177,9 @@ class Study(Results):
         max_lm_errors : int, optional
             Stop when so many LM calls of one endpoint, each after its retries, failed for
             infrastructure without a reply between, in all workers together; 0 or None: never.
+        lock : bool
+            See to it that nobody else runs cells in the folder meanwhile; False where the file
+            system has no locks (see ``agentlab.trace.owner``).
 
         Returns
         -------
@@ -192,7 +196,8 @@ class Study(Results):
         """
         self._forget()
         streaks = Streaks(max_lm_errors)
-        with Store(self.out) as store:
+        with Store(self.out, lock=lock) as store:
+            store.study_owner().claim()  # until the store is closed
             self._register(store, allow_mixed)
             tape = self._recording()
             done = store.cells()

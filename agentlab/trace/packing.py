@@ -23,14 +23,49 @@ _STRICT = json.JSONEncoder(
 )
 
 
+MOST_BYTES = 128 << 20
+"""Of one value of a store, packed or not: a few bytes could unpack to what no memory holds."""
+
+
 def pack(value: Any) -> bytes:
-    """Return JSON data, persistent vectors and maps in it too, as compressed bytes."""
-    return zlib.compress(_STRICT.encode(value).encode("utf-8", "surrogatepass"), 1)
+    """Return JSON data, persistent vectors and maps in it too, as compressed bytes.
+
+    Raises
+    ------
+    StoreError
+        They are more than ``MOST_BYTES``, so they could not be read again.
+    """
+    return _compressed(_STRICT.encode(value).encode("utf-8", "surrogatepass"))
 
 
 def unpack(blob: bytes) -> Json:
-    """Return what ``pack`` packed; empty bytes are an empty list."""
-    return json.loads(zlib.decompress(blob)) if blob else []
+    """Return what ``pack`` packed; empty bytes are an empty list.
+
+    Raises
+    ------
+    StoreError
+        They unpack to more than ``MOST_BYTES``.
+    """
+    return json.loads(_decompressed(blob)) if blob else []
+
+
+def _compressed(data: bytes) -> bytes:
+    if len(data) > MOST_BYTES:
+        raise StoreError(
+            f"a store takes values of at most {MOST_BYTES >> 20} MB, got {len(data) >> 20} MB: "
+            "keep what is so large in a file, and its name in the run"
+        )
+    return zlib.compress(data, 1)
+
+
+def _decompressed(blob: bytes) -> bytes:
+    stream = zlib.decompressobj()
+    data = stream.decompress(blob, MOST_BYTES)
+    if not stream.eof:
+        if stream.unconsumed_tail:
+            raise StoreError(f"a stored value unpacks to more than {MOST_BYTES >> 20} MB: refused")
+        raise zlib.error("incomplete or truncated stream")
+    return data
 
 
 _ROW = attrgetter(*COLUMNS)
@@ -69,7 +104,7 @@ def pack_spans(spans: Iterable[Span], writer: Writer | None = None) -> bytes:
         data = to_json(rows, fallback=plain, inf_nan_mode="constants")
     except PydanticSerializationError:  # a lone surrogate
         return pack(rows)
-    return pack(rows) if b"NaN" in data or b"Infinity" in data else zlib.compress(data, 1)
+    return pack(rows) if b"NaN" in data or b"Infinity" in data else _compressed(data)
 
 
 def unpack_spans(blob: bytes) -> list[list[Json]]:

@@ -12,10 +12,11 @@ import json
 import os
 import sqlite3
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 from agentlab.base.documents import Json
 from agentlab.base.fields import thaw
@@ -23,33 +24,15 @@ from agentlab.errors import RunError, StoreError, StoreVersionError, StoreWriteE
 from agentlab.state.state import State
 from agentlab.trace.delta import apply, delta
 from agentlab.trace.journal import Address, Entry, MemoryJournal
+from agentlab.trace.owner import Owner
 from agentlab.trace.packing import pack, pack_spans, reading, unpack, unpack_spans
 from agentlab.trace.requests import Reader, Writer
+from agentlab.trace.schema import check, check_files, definitions, guard
 from agentlab.trace.span import Span
 from agentlab.trace.stored import CellResult, StoredRun
 
 VERSION = 2
 APPLICATION = 0x61676C62  # "aglb": tells our files from other SQLite files
-
-_TABLES = {
-    "meta": "seq INTEGER PRIMARY KEY, key TEXT NOT NULL, value TEXT NOT NULL",
-    "cells": (
-        "seq INTEGER PRIMARY KEY, cell TEXT NOT NULL, attempt INTEGER NOT NULL, "
-        "status TEXT NOT NULL, row TEXT NOT NULL, UNIQUE (cell, attempt)"
-    ),
-    "traces": "seq INTEGER PRIMARY KEY REFERENCES cells (seq), spans BLOB NOT NULL",
-    "runs": "seq INTEGER PRIMARY KEY, run TEXT UNIQUE NOT NULL, workflow TEXT NOT NULL, "
-    "first BLOB NOT NULL, parent TEXT, at INTEGER",
-    "checkpoints": (
-        "seq INTEGER PRIMARY KEY, run TEXT NOT NULL, visit INTEGER NOT NULL, node TEXT NOT NULL, "
-        "changes BLOB NOT NULL, spans BLOB NOT NULL"
-    ),
-    "journal": (
-        "seq INTEGER PRIMARY KEY, run TEXT NOT NULL, visit INTEGER NOT NULL, step TEXT NOT NULL, "
-        "attempt INTEGER NOT NULL, nth INTEGER NOT NULL, name TEXT NOT NULL, "
-        "request TEXT NOT NULL, finished INTEGER NOT NULL, outcome TEXT NOT NULL"
-    ),
-}
 
 
 class Store:
@@ -61,6 +44,9 @@ class Store:
         A ``.db`` file, or a folder in which ``study.db`` lies. Made when it does not exist.
     read_only : bool
         Open for reading; the file must exist.
+    lock : bool
+        Take a lock on what is gone on with (see ``agentlab.trace.owner``). False where the file
+        system has none, if nobody else writes.
 
     Raises
     ------
@@ -72,22 +58,26 @@ class Store:
         It is no results file.
     """
 
-    def __init__(self, path: str | Path, read_only: bool = False) -> None:
+    def __init__(self, path: str | Path, read_only: bool = False, *, lock: bool = True) -> None:
         path = Path(path)
+        self.read_only, self._locks = read_only, lock
         self.path = path if path.suffix == ".db" else path / "study.db"
         self._lock = threading.RLock()
         self._writers: dict[str, Writer] = {}
+        self._owners: WeakSet[Owner] = WeakSet()
         if read_only and not self.path.is_file():
             raise StoreError(f"{self.path}: no such results file")
         with self._translated():
             if not read_only:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
+            check_files(self.path)
             mode = self._reading() if read_only else "mode=rwc"
             self.connection = sqlite3.connect(
                 f"{self.path.absolute().as_uri()}?{mode}", uri=True, timeout=10,
                 check_same_thread=False, isolation_level=None,
             )  # fmt: skip
             try:
+                guard(self.connection, read_only)
                 self._check()
                 if not read_only:
                     self._create()
@@ -96,8 +86,31 @@ class Store:
                 raise
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file; what was gone on with through it is nobody's from then on."""
         self.connection.close()
+        for owner in list(self._owners):
+            owner.release()
+
+    def run_owner(self, run: str) -> Owner:
+        """Return one that may go on with a run, and does not yet (see ``Owner.claim``)."""
+        return self._owner(f"run-{run}", f"run {run}", lambda: self._written(run))
+
+    def study_owner(self) -> Owner:
+        """Return one that may run the cells of the study, and does not yet."""
+        return self._owner("study", "the study", None)
+
+    def _owner(self, name: str, told: str, written: Callable[[], Any] | None) -> Owner:
+        owner = Owner(self.path, name, told, lock=self._locks, written=written)
+        self._owners.add(owner)
+        return owner
+
+    def _written(self, run: str) -> Any:
+        """Return what tells what is stored of a run now from what was stored before."""
+        return self._select(
+            "SELECT (SELECT max(seq) FROM checkpoints WHERE run = ?), "
+            "(SELECT max(seq) FROM journal WHERE run = ?)",
+            (run, run),
+        )
 
     def __enter__(self) -> Store:
         return self
@@ -128,6 +141,8 @@ class Store:
                 f"{self.path}: written by a newer agentlab (format {version}; this one reads up to "
                 f"{VERSION}); upgrade agentlab or choose another folder"
             )
+        if tables:
+            check(self.connection, self.path)
 
     def _create(self) -> None:
         execute = self.connection.execute
@@ -137,15 +152,10 @@ class Store:
         if execute("PRAGMA user_version").fetchone()[0] == VERSION:
             return
         with self.transaction():
-            for name, columns in _TABLES.items():
-                execute(f"CREATE TABLE IF NOT EXISTS {name} ({columns})")
-                for verb in ("UPDATE", "DELETE"):
-                    execute(
-                        f"CREATE TRIGGER IF NOT EXISTS no_{verb.lower()}_{name} BEFORE {verb} "
-                        f"ON {name} BEGIN SELECT RAISE(ABORT, 'the store is append-only'); END"
-                    )
-            execute("CREATE INDEX IF NOT EXISTS checkpoints_run ON checkpoints (run, seq)")
-            execute("CREATE INDEX IF NOT EXISTS journal_run ON journal (run, seq)")
+            if execute("PRAGMA user_version").fetchone()[0] == VERSION:
+                return  # another process made it meanwhile
+            for statement in definitions():
+                execute(statement)
             execute(f"PRAGMA application_id = {APPLICATION}")
             execute(f"PRAGMA user_version = {VERSION}")
 
@@ -298,12 +308,15 @@ class Store:
         RunError
             There is no such run.
         """
+        with reading(self.path):
+            return self._load_run(self.run_named(run))
+
+    def run_named(self, run: str | None = None) -> str:
+        """Return the id of a run that is there (default: the latest); a RunError: none is."""
         ids = self.run_ids()
         if not ids or (run is not None and run not in ids):
             raise RunError(f"{self.path}: no run {run or ''}; runs: {', '.join(ids) or 'none'}")
-        run = run or ids[-1]
-        with reading(self.path):
-            return self._load_run(run)
+        return run or ids[-1]
 
     def _load_run(self, run: str) -> StoredRun:
         [(workflow, first, parent, origin)] = self._select(

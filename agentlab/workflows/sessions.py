@@ -187,10 +187,7 @@ class PlanningLoopSession:
     def react(self) -> Future[ReplanDecision]:
         """Ask for a decision as things stand, and return it as a future.
 
-        Raises
-        ------
-        RunError
-            The session has ended.
+        A RunError where the session has ended.
         """
         token, future = uuid.uuid4().hex, _future()
         with self._lock:
@@ -270,16 +267,17 @@ class PlanningLoopSession:
     def _live(self) -> None:
         order: Future[ReplanDecision] | None = None
         try:
-            while not self.run.finished:
-                order = self._ordered(order)
-                if self.run.stands:
-                    self._sleep()
-                    continue
-                visit = self.run.step()
-                made = visit.after.last_decision
-                if visit.node == "react" and made is not None:
-                    self._answer(made, order)
-                    order = None
+            with self.run.engaged():
+                while not self.run.finished:
+                    order = self._ordered(order)
+                    if self.run.stands:
+                        self._sleep()
+                        continue
+                    visit = self.run.step()
+                    made = visit.after.last_decision
+                    if visit.node == "react" and made is not None:
+                        self._answer(made, order)
+                        order = None
         except Exception as e:
             self.error = e
         except BaseException as e:  # SystemExit, for one: it ends the session and nothing else

@@ -120,6 +120,7 @@ def evaluate(
     retry_failed: options.RetryFailed = False,
     max_lm_errors: options.MaxLmErrors = 10,
     no_controls: options.NoControls = False,
+    no_lock: options.NoLock = False,
     report: options.Report = False,
 ) -> None:
     """Compare planners and replan strategies on a suite.
@@ -153,7 +154,7 @@ def evaluate(
         with _interrupts_here(processes):
             study.run(
                 processes=processes, threads=threads, allow_mixed=allow_mixed,
-                retry_failed=retry_failed, max_lm_errors=max_lm_errors,
+                retry_failed=retry_failed, max_lm_errors=max_lm_errors, lock=not no_lock,
             )  # fmt: skip
     except KeyboardInterrupt:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not cut the message off

@@ -70,3 +70,10 @@ Baseline = Annotated[
     str | None,
     typer.Option(help="Compare with this arm or level only, chosen before the numbers were seen."),
 ]
+NoLock = Annotated[
+    bool,
+    typer.Option(
+        "--no-lock",
+        help="Take no lock on the results: where the file system has none and nobody else writes.",
+    ),
+]

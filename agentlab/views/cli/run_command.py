@@ -17,6 +17,7 @@ from agentlab.base.strict_json import read_json_file
 from agentlab.errors import ConfigError
 from agentlab.state.state import Outcome
 from agentlab.views.cli.asking import People
+from agentlab.views.cli.options import NoLock
 from agentlab.views.cli.progress import Progress
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ def run(
     out: Annotated[
         str | None, typer.Option(help="Folder to keep the run in, to replay, show or resume it.")
     ] = None,
+    no_lock: NoLock = False,
 ) -> None:
     """Let a configured agent carry a task out.
 
@@ -76,7 +78,8 @@ def run(
     if out is None:
         _finish(graph.start(lab, task, handler=progress), people, progress)
         return
-    with kept.keeping(graph, lab, made, task, out, progress) as under_way:
+    keeping = kept.keeping(graph, lab, made, task, out, progress, lock=not no_lock)
+    with keeping as under_way:
         progress.tell(f"kept in {out} as run {under_way.run_id}")
         _finish(under_way, people, progress)
 
@@ -85,6 +88,7 @@ def resume(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where the run is kept.")],
     run: Annotated[str, typer.Argument(help="Its id, or the beginning [the latest].")] = "",
     review: _Review = None,
+    no_lock: NoLock = False,
 ) -> None:
     """Go on with a kept run that waits, or whose process ended; no finished call is made again.
 
@@ -95,7 +99,7 @@ def resume(
 
     reviewer_of(review)  # an unknown one is an error that names the known
     progress = Progress(sys.stdout, sys.stderr)
-    under_way = kept.load(folder, run, replay=False, handler=progress)
+    under_way = kept.load(folder, run, replay=False, handler=progress, lock=not no_lock)
     goes_on = f"goes on at visit {len(under_way.visited)}"
     progress.tell(f"run {under_way.run_id} {'had ended' if under_way.finished else goes_on}")
     _finish(under_way, People(progress, review, str(folder)), progress)
