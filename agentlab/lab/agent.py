@@ -18,7 +18,8 @@ from agentlab.environments.suites import find_agents, find_recording
 from agentlab.errors import AgentLabError, ConfigError, UnknownNameError, suggest
 from agentlab.lm.model import Model
 from agentlab.state.config import AgentConfig, AgentRegistry, ToolSettings, load_registry
-from agentlab.tools.mcp import SERVERS, _as_listed
+from agentlab.tools.listing import as_listed
+from agentlab.tools.mcp import SERVERS
 from agentlab.tools.tool import Tool, ToolRegistry
 
 _EQUIPPING = threading.Lock()
@@ -216,7 +217,7 @@ def server_tools(config: AgentConfig, listed: Mapping[str, Any] | None = None) -
         A server cannot be started, or has no tool that the configuration names.
     """
     servers = {
-        s.id: SERVERS.client(s).tools if listed is None else _as_listed(s.id, listed)
+        s.id: SERVERS.client(s).tools if listed is None else as_listed(s.id, listed)
         for s in config.mcp_servers
     }
     tools = [t for i in config.offered for t in servers[i].values()]

@@ -19,6 +19,15 @@ class ToolError(Value):
         return f"{self.code}: {self.message}"
 
 
+UNKNOWN_OUTCOME = frozenset({"timeout", "interrupted", "cancelled", "lost"})
+"""Codes of calls of which nobody knows whether they took effect.
+
+No answer came in time ("timeout"), the run ended meanwhile ("interrupted"), nobody waited any more
+("cancelled"), or whom it was sent to went away, or said what cannot be read ("lost"). One that
+could not be sent at all is "unavailable": it did nothing.
+"""
+
+
 class CallRecord(Value):
     """A finished call, as a goal checker sees it."""
 

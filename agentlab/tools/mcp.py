@@ -6,8 +6,13 @@ number of threads. A server is started when its tools are first asked for, share
 names it with the same settings, and started anew by the call after the one that found it dead.
 
 Every wait has a deadline: a server that hangs ends the call, and one that does not stop when its
-pipe closes is killed with its children. A server is given the variables that its configuration
-names, PATH and HOME, and nothing else; their values never stand in a result or an error.
+pipe closes is killed with its children. A call that was sent to a server which ended before it
+answered is "lost": nobody knows what it did. One that found the server gone was not sent, and is
+"unavailable".
+
+A server is given the variables that its configuration names, PATH and HOME, and nothing else; their
+values never stand in what it lists, a result or an error (``agentlab.tools.pipe``), in a log or in
+a pickle. A tool crosses processes by its server's description, and starts the server there.
 """
 
 from __future__ import annotations
@@ -15,28 +20,42 @@ from __future__ import annotations
 import atexit
 import logging
 import os
-import shutil
-import sys
 import threading
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
-from contextlib import ExitStack, asynccontextmanager, contextmanager
-from typing import Any
+from collections.abc import AsyncIterator, Iterable
+from contextlib import ExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, NoReturn
 
-from agentlab.base.documents import Json, canonical, is_json
-from agentlab.base.schemas import schema_validator
+from agentlab.base.documents import Json, canonical, digest, is_json
+from agentlab.base.schemas import check_schema
+from agentlab.base.secrets import Secrets
 from agentlab.errors import ConfigError, ToolFailure
-from agentlab.tools.server import McpServer
-from agentlab.tools.tool import Effect, Tool
+from agentlab.tools.listing import as_document, as_tools, read_listing
+from agentlab.tools.pipe import ATTEMPT, UNREADABLE, Attempt, opened
+from agentlab.tools.quiet import Quiet
+from agentlab.tools.server import McpServer, command_line, environment, variables
 
 log = logging.getLogger("agentlab")
 
 INSTALL = "pip install 'agentlab-sandbox[mcp]'"
-MAX_PAGES = 100
-"""Of a server's list of tools."""
 
-_HIDDEN = "**********"
-_SHORTEST = 4
-"""Characters from which a variable's value is taken for a secret; shorter ones are no secrets."""
+
+@dataclass(frozen=True)
+class Remote:
+    """What carries out a server's tool; it holds no connection and no secret."""
+
+    server: McpServer
+    tool: str
+
+    def __call__(self, **arguments: Any) -> Json:
+        """Call the tool.
+
+        Raises
+        ------
+        ToolFailure
+            See ``Client.call``.
+        """
+        return SERVERS.call(self.server, self.tool, arguments)
 
 
 class Client:
@@ -55,36 +74,42 @@ class Client:
 
     def __init__(self, portal: Any, server: McpServer) -> None:
         self.server, self._portal, self._stack = server, portal, ExitStack()
-        self._secrets = tuple(v for v in environment(server).values() if len(v) >= _SHORTEST)
-        where = f"MCP server {server.id!r}"
-        try:
-            opened = portal.wrap_async_context_manager(_opened(server))
-            self._session, listed = self._stack.enter_context(opened)
-        except ConfigError:
-            raise
-        except Exception as e:
-            raise ConfigError(f"{where} could not be started: {self._told(e)}") from None
-        self.tools = {tool.name: self._tool(tool) for tool in listed}
+        self._secrets = Secrets(environment(server).values())
+        problem = self._open()
+        if problem is not None:  # outside of any handler: frames below hold the variables
+            raise problem
 
-    def _tool(self, listed: Any) -> Tool:
-        def call(**arguments: Any) -> Json:
-            return SERVERS.call(self.server, listed.name, arguments)
-
-        name = f"{self.server.id}/{listed.name}"
-        try:
-            schema_validator(listed.input_schema)
-        except ConfigError as e:
-            raise ConfigError(f"tool {name!r}: its parameters: {e}") from e
-        return Tool(
-            name=name,
-            description=listed.description or "",
-            parameters=listed.input_schema,
-            returns=listed.output_schema or {},
-            effect=_effect(listed.annotations),
-            timeout=self.server.timeout_ms / 1000,
-            service="mcp",
-            function=call,
+    def __reduce__(self) -> NoReturn:
+        raise ConfigError(
+            f"the client of MCP server {self.server.id!r} holds a connection and does not cross "
+            "processes; send its tools"
         )
+
+    def _open(self) -> ConfigError | None:
+        """Start the server and read its list; return what went wrong."""
+        where = f"MCP server {self.server.id!r}"
+        try:
+            command = command_line(self.server)
+            session = _session(self.server, command, self._secrets)
+            opened = self._portal.wrap_async_context_manager(session)
+            self._session, self._pipe, rows = self._stack.enter_context(opened)
+        except Exception as e:
+            if type(e) is ConfigError:
+                return e
+            return ConfigError(f"{where} could not be started: {self._told(e)}")
+        try:
+            self.tools = as_tools(self.server, rows, lambda name: Remote(self.server, name))
+        except BaseException as e:
+            self.close()
+            if not isinstance(e, Exception):
+                raise
+            return ConfigError(f"{where}: {self._told(e)}")
+        return None
+
+    @property
+    def over(self) -> bool:
+        """Whether the server is gone."""
+        return self._pipe.over is not None or self._pipe.process.returncode is not None
 
     def call(self, tool: str, arguments: dict[str, Any]) -> Json:
         """Call a tool by the server's own name for it.
@@ -92,29 +117,60 @@ class Client:
         Raises
         ------
         ToolFailure
-            "timeout", "unavailable" (the server is gone), "rejected" (it knows no such tool or
-            request), "bad_result" (against its own schema) or "error" (the tool says so itself).
+            "timeout", "lost" (the server ended, or answered what cannot be read: what the call did
+            is unknown), "unavailable" (the server was gone, nothing was sent), "rejected" (it knows
+            no such tool or request), "bad_result" (against its own schema) or "error" (the tool
+            says so itself).
         """
-        from mcp import MCPError
-        from mcp.types import CONNECTION_CLOSED, INVALID_PARAMS, METHOD_NOT_FOUND
-
+        attempt, failure = Attempt(), None
         try:
-            result = self._portal.call(_called, self._session, self.server, tool, arguments)
-        except TimeoutError:
-            text = f"{tool} gave no result in {self.server.timeout_ms / 1000:g} s"
-            raise ToolFailure(text, "timeout") from None
-        except MCPError as e:
-            code = "unavailable" if e.code == CONNECTION_CLOSED else "rejected"
-            permanent = e.code in (INVALID_PARAMS, METHOD_NOT_FOUND)
-            raise ToolFailure(self._told(e), code, permanent) from None
-        except RuntimeError as e:  # what came does not fit the tool's own schema
-            raise ToolFailure(self._told(e), "bad_result") from None
-        except Exception as e:  # a stream that is closed, a pipe that is broken
-            raise ToolFailure(self._told(e), "unavailable") from None
-        shown = self._hidden(_content(result))
+            result = self._portal.call(
+                _called, self._session, self.server, tool, arguments, attempt
+            )
+            shown = self._shown(tool, result)
+        except ToolFailure:
+            raise
+        except Exception as e:
+            failure = self._failure(e, tool, attempt)
+        if failure is not None:
+            raise failure
+        return shown
+
+    def _shown(self, name: str, result: Any) -> Json:
+        """Return what a call gave, where it is what the tool promises."""
+        shown = _content(result)
         if result.is_error:
             raise ToolFailure(shown if isinstance(shown, str) else canonical(shown))
+        returns = self.tools[name].returns if name in self.tools else {}
+        if returns and result.structured_content is None:
+            raise ToolFailure(f"{name} gave no structured result, as it promises", "bad_result")
+        if not result.content and result.structured_content is not shown:
+            raise ToolFailure(f"{name} gave a structured result that is no JSON", "bad_result")
+        problem = check_schema(returns, result.structured_content, name) if returns else None
+        if problem is not None:
+            raise ToolFailure(problem[:500], "bad_result")
         return shown
+
+    def _failure(self, error: Exception, tool: str, attempt: Attempt) -> ToolFailure:
+        """Return why a call has no result."""
+        from mcp import MCPError
+        from mcp.types import INVALID_PARAMS, METHOD_NOT_FOUND
+
+        gone = self._pipe.process.returncode is not None  # its children may hold its pipes
+        if isinstance(error, TimeoutError) and not gone:
+            text = f"{tool} gave no result in {self.server.timeout_ms / 1000:g} s"
+            return ToolFailure(text, "timeout")
+        if isinstance(error, MCPError) and error.data == UNREADABLE:
+            return ToolFailure(f"{tool}: {error.message}; what it did is unknown", "lost")
+        if isinstance(error, MCPError) and not _closed(error, self._pipe):
+            permanent = error.code in (INVALID_PARAMS, METHOD_NOT_FOUND)
+            return ToolFailure(self._told(error), "rejected", permanent)
+        if attempt.sent and isinstance(error, (ValueError, TypeError)):  # an answer of odd form
+            return ToolFailure(f"{tool}: {self._told(error)}", "bad_result")
+        why = f"MCP server {self.server.id!r}: {_end(self._pipe) or self._told(error)}"
+        if attempt.sent:
+            return ToolFailure(f"{why}; what {tool} did is unknown", "lost")
+        return ToolFailure(f"{why}; {tool} was not sent", "unavailable")
 
     def close(self) -> None:
         """End the session and the process."""
@@ -125,20 +181,20 @@ class Client:
 
     def _told(self, error: BaseException) -> str:
         """Return what went wrong in one line, without the values of the server's variables."""
+        from pydantic import ValidationError
+
         while isinstance(error, BaseExceptionGroup):
             error = error.exceptions[0]
         if isinstance(error, TimeoutError):
             return f"it did not answer in {self.server.timeout_ms / 1000:g} s"
-        return str(self._hidden(" ".join(f"{type(error).__name__}: {error}".split())[:500]))
-
-    def _hidden(self, value: Any) -> Any:
-        if isinstance(value, str):
-            for secret in self._secrets:
-                value = value.replace(secret, _HIDDEN)
-            return value
-        if isinstance(value, dict):
-            return {self._hidden(k): self._hidden(v) for k, v in value.items()}
-        return [self._hidden(v) for v in value] if isinstance(value, list) else value
+        if isinstance(error, ValidationError):
+            first = error.errors(include_url=False)[0]
+            place = ".".join(map(str, first["loc"]))
+            text = f"its answer is none of the protocol: {place}: {first['msg']}"
+        else:
+            known = isinstance(error, ConfigError)
+            text = str(error) if known else f"{type(error).__name__}: {error}"
+        return self._secrets.hide(" ".join(text.split()))[:500]
 
 
 class Servers:
@@ -152,6 +208,7 @@ class Servers:
         self._pid = os.getpid()
         self._stack = ExitStack()
         self._portal: Any = None
+        self._quiet = Quiet()
         self._clients: dict[str, Client] = {}
 
     def client(self, server: McpServer) -> Client:
@@ -162,19 +219,21 @@ class Servers:
         ConfigError
             It cannot be started, or the SDK is not installed.
         """
-        key = canonical([server.to_json(), environment(server)])
+        key = digest([server.to_json(), environment(server)])  # a local variable may be shown
         with self._lock:
             if self._pid != os.getpid():  # a forked child has neither the thread nor the pipes
                 self._forget()
             if key not in self._clients:
-                self._clients[key] = Client(self._started(), server)
+                portal = self._started()
+                self._quiet.install()
+                self._clients[key] = Client(portal, server)
             return self._clients[key]
 
     def under_way(self, server: McpServer) -> Client | None:
         """Return the client of a server that was started; None: it was not."""
         if any(name not in os.environ for name in server.env):
             return None
-        return self._clients.get(canonical([server.to_json(), environment(server)]))
+        return self._clients.get(digest([server.to_json(), environment(server)]))
 
     def _started(self) -> Any:
         if self._portal is None:
@@ -185,6 +244,8 @@ class Servers:
                 raise ConfigError(f"MCP servers need the official SDK: {INSTALL}") from e
             portal = start_blocking_portal("asyncio", name="mcp-portal")
             self._portal = self._stack.enter_context(portal)
+            self._quiet = Quiet(self._portal.call(threading.get_ident))
+            self._stack.callback(self._quiet.remove)
         return self._portal
 
     def call(self, server: McpServer, tool: str, arguments: dict[str, Any]) -> Json:
@@ -201,10 +262,9 @@ class Servers:
             raise ToolFailure(str(e), "unavailable") from e
         try:
             return client.call(tool, arguments)
-        except ToolFailure as e:
-            if e.code == "unavailable":
+        finally:
+            if client.over:
                 self.drop(client)
-            raise
 
     def drop(self, client: Client) -> None:
         """Close a client; the next call of its server starts another."""
@@ -217,11 +277,11 @@ class Servers:
         with self._lock:
             if self._pid != os.getpid():
                 return
-            clients, stack = list(self._clients.values()), self._stack
+            stack = self._stack
             self._forget()
-            for client in clients:
-                client.close()
-            stack.close()
+            # An exception on the way out: all servers are ended at once, and so is what nobody
+            # left in order (a start that Ctrl-C broke off), for which the thread would wait.
+            stack.__exit__(GeneratorExit, GeneratorExit(), None)
 
 
 SERVERS = Servers()
@@ -231,126 +291,64 @@ atexit.register(SERVERS.close)
 def listings(servers: Iterable[McpServer]) -> dict[str, Json]:
     """Return what the servers that are under way list, by id: a document a tool."""
     return {
-        server.id: [
-            {
-                "name": name, "description": tool.description, "parameters": tool.parameters,
-                "returns": tool.returns, "effect": tool.effect.value, "timeout": tool.timeout,
-            }
-            for name, tool in client.tools.items()
-        ]
+        server.id: as_document(client.tools)
         for server in servers
         if (client := SERVERS.under_way(server)) is not None
-    }  # fmt: skip
-
-
-def _as_listed(server: str, listed: Mapping[str, Any]) -> dict[str, Tool]:
-    """Return the tools of a server that is not started."""
-
-    def call(**arguments: Any) -> Json:
-        raise ToolFailure(f"MCP server {server!r} is not started in a replay", "unavailable")
-
-    if server not in listed:
-        raise ConfigError(f"what MCP server {server!r} lists was not kept: it was never started")
-    return {
-        row["name"]: Tool(
-            name=f"{server}/{row['name']}", service="mcp", function=call,
-            effect=Effect(row["effect"]),
-            **{k: row[k] for k in ("description", "parameters", "returns", "timeout")},
-        )
-        for row in listed[server]
-    }  # fmt: skip
-
-
-def environment(server: McpServer) -> dict[str, str]:
-    """Return the variables that the configuration names, with their values.
-
-    Raises
-    ------
-    ConfigError
-        One is not set.
-    """
-    missing = [name for name in server.env if name not in os.environ]
-    if missing:
-        raise ConfigError(
-            f"MCP server {server.id!r} needs {', '.join(missing)}: not set in the environment"
-        )
-    return {name: os.environ[name] for name in server.env}
-
-
-def command_line(server: McpServer) -> list[str]:
-    """Return program and arguments.
-
-    The SDK hands four variables on that nobody named (LOGNAME, SHELL, TERM, USER); where there is
-    an ``env`` program, it takes them away.
-
-    Raises
-    ------
-    ConfigError
-        There is no such program.
-    """
-    beside = os.path.dirname(sys.executable)  # a notebook's kernel may have another PATH
-    found = shutil.which(server.command) or shutil.which(server.command, path=beside)
-    if found is None:
-        raise ConfigError(
-            f"MCP server {server.id!r}: no program {server.command!r} on the PATH or in {beside}"
-        )
-    strangers = {"LOGNAME", "SHELL", "TERM", "USER"} - set(server.env)
-    env = shutil.which("env") if os.name == "posix" else None
-    taken = [env, *(f"-u{name}" for name in sorted(strangers)), "--"] if env else []
-    return [*taken, found, *server.args]
+    }
 
 
 @asynccontextmanager
-async def _opened(server: McpServer) -> AsyncIterator[tuple[Any, list[Any]]]:
-    """Start a server; yield the session and what it lists."""
+async def _session(
+    server: McpServer, command: list[str], secrets: Secrets
+) -> AsyncIterator[tuple[Any, Any, list[Any]]]:
+    """Start a server; yield the session, its pipe and what it lists."""
     import anyio
-    from mcp import ClientSession, StdioServerParameters, stdio_client
+    from mcp import ClientSession, MCPError
 
-    command, *args = command_line(server)
-    parameters = StdioServerParameters(command=command, args=args, env=environment(server))
-    with _devnull() as nowhere:  # what a server says on stderr may hold anything
-        async with (
-            stdio_client(parameters, nowhere) as (read, write),
-            ClientSession(read, write) as session,
-        ):
-            with anyio.fail_after(server.timeout_ms / 1000):
+    async with (
+        opened(command, variables(server), secrets) as pipe,
+        ClientSession(pipe, pipe) as session,
+    ):
+        with anyio.fail_after(server.timeout_ms / 1000):
+            try:
                 await session.initialize()
-                listed = await _listed(session)
-            yield session, listed
+                rows = await read_listing(session, pipe)
+            except MCPError as e:
+                told = _end(pipe) if _closed(e, pipe) else f"it refused: {e.message}"
+                raise ConfigError(told) from None
+        yield session, pipe, rows
 
 
-@contextmanager
-def _devnull() -> Iterator[Any]:
-    with open(os.devnull, "w", encoding="utf-8") as file:
-        yield file
+def _closed(error: Any, pipe: Any) -> bool:
+    """Say whether the SDK means the session's end; a server may use that code for its own."""
+    from mcp.types import CONNECTION_CLOSED
+
+    silent = pipe.over is not None or error.message == "Connection closed"
+    return bool(error.code == CONNECTION_CLOSED and silent)
 
 
-async def _listed(session: Any) -> list[Any]:
-    from mcp.types import PaginatedRequestParams
-
-    page = await session.list_tools()
-    tools = list(page.tools)
-    for _ in range(MAX_PAGES):
-        if page.next_cursor is None:
-            break
-        page = await session.list_tools(params=PaginatedRequestParams(cursor=page.next_cursor))
-        tools += page.tools
-    return tools
+def _end(pipe: Any) -> str:
+    """Return why a server says nothing more; empty: it goes on."""
+    code = pipe.process.returncode
+    ended = pipe.over in (None, "it ended") and code is not None
+    return f"it ended with code {code}" if ended else pipe.over or ""
 
 
-async def _called(session: Any, server: McpServer, tool: str, arguments: dict[str, Any]) -> Any:
+async def _called(
+    session: Any, server: McpServer, tool: str, arguments: dict[str, Any], attempt: Attempt
+) -> Any:
+    """Make a call.
+
+    Not by the SDK's ``call_tool``: that checks a result in the thread of all servers, by patterns
+    that may take for ever, and may ask for the list again.
+    """
     import anyio
+    from mcp.types import CallToolRequest, CallToolRequestParams, CallToolResult
 
+    ATTEMPT.set(attempt)  # of this task alone
+    params = CallToolRequestParams(name=tool, arguments=arguments)
     with anyio.fail_after(server.timeout_ms / 1000):
-        return await session.call_tool(tool, arguments)
-
-
-def _effect(annotations: Any) -> Effect:
-    if annotations is not None and annotations.read_only_hint:
-        return Effect.READ
-    if annotations is not None and annotations.idempotent_hint:
-        return Effect.IDEMPOTENT
-    return Effect.WRITE
+        return await session.send_request(CallToolRequest(params=params), CallToolResult)
 
 
 def _content(result: Any) -> Json:

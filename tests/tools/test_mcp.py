@@ -19,8 +19,8 @@ pytest.importorskip(
 from agentlab.errors import ConfigError, ToolFailure
 from agentlab.lab.agent import server_tools
 from agentlab.state.config import AgentConfig, AgentRegistry, AgentSettings, ToolSettings
-from agentlab.tools.mcp import SERVERS, Servers, _content, command_line, environment
-from agentlab.tools.server import McpServer
+from agentlab.tools.mcp import SERVERS, Servers, _content
+from agentlab.tools.server import McpServer, command_line, environment
 from agentlab.tools.tool import Effect
 
 SERVER = """
@@ -195,7 +195,7 @@ def test_a_server_that_dies_is_started_anew_by_the_next_call(tiny):
     tools = SERVERS.client(mortal).tools
     with pytest.raises(ToolFailure) as caught:
         tools["die"].function()
-    assert caught.value.code == "unavailable"
+    assert caught.value.code == "lost"
     assert tools["add"].function(a=4) == {"result": 4}
 
 
@@ -258,7 +258,7 @@ def test_nothing_is_left_behind_when_python_ends(script, tmp_path):
     import subprocess
 
     code = f"""
-from agentlab.tools.server import McpServer
+from agentlab.tools.server import McpServer, command_line, environment
 from agentlab.tools.mcp import SERVERS
 s = McpServer(id="s", command={sys.executable!r}, args=({script!r},))
 import sys
