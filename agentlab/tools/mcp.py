@@ -108,7 +108,7 @@ class Client:
             permanent = e.code in (INVALID_PARAMS, METHOD_NOT_FOUND)
             raise ToolFailure(self._told(e), code, permanent) from None
         except RuntimeError as e:  # what came does not fit the tool's own schema
-            raise ToolFailure(self._told(e), "bad_result") from None
+            raise ToolFailure(self._told(e), "bad_result", permanent=True) from None
         except Exception as e:  # a stream that is closed, a pipe that is broken
             raise ToolFailure(self._told(e), "unavailable") from None
         shown = self._hidden(_content(result))
