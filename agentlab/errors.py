@@ -2,7 +2,7 @@
 
 AgentLabError
 ├── UnknownNameError          a name that no registry or suite knows; carries the nearest known ones
-├── JsonError                 a text that is not JSON, or YAML, as it is read here
+├── JsonError                 a text or value that is not JSON, or YAML, as it is read here
 ├── ConfigError               a configuration, an arm or an argument that cannot be used
 ├── ScenarioError             a scenario or suite file that does not say what it must
 ├── PlanError
@@ -71,7 +71,7 @@ class UnknownNameError(AgentLabError, LookupError):
 
 
 class JsonError(AgentLabError, ValueError):
-    """A text that is not JSON, or YAML, as it is read here: reason and place.
+    """A text, or a value, that is not JSON, or YAML, as it is read here: reason and place.
 
     Parameters
     ----------
@@ -302,10 +302,38 @@ def suggest(name: str, known: Iterable[str]) -> str:
     return (f"did you mean {near[0]!r}? " if near else "") + f"known: {listing}"
 
 
+TOLD = 4_000
+"""Characters that are kept of what an exception says."""
+
+
+def told(text: str, length: int = TOLD) -> str:
+    """Return a text that anybody may have made as one that can be kept: bounded, and Unicode.
+
+    Examples
+    --------
+    >>> told("half \\ud800"), told("x" * 10, 5)
+    ('half \\\\ud800', 'xxxx…')
+    """
+    whole = text[: length + 1].encode("utf-8", "backslashreplace").decode("utf-8")
+    return whole if len(whole) <= length else f"{whole[: length - 1]}…"
+
+
 def raised(error: BaseException) -> str:
     """Return an exception in a line: its class and what it says, where it can say anything."""
+    return f"{told(type(error).__name__, 200)}: {_said(error)}"
+
+
+def _said(thing: object) -> str:
+    """Return the text of anything, whatever happens on the way."""
     try:
-        said = str(error)
-    except Exception as e:
-        said = f"(its text raised {type(e).__name__})"
-    return f"{type(error).__name__}: {said}"
+        return told(str(thing))
+    except BaseException as e:
+        if isinstance(e, KeyboardInterrupt):
+            raise
+        return f"(its text raised {type(e).__name__})"
+
+
+def failure(error: ToolFailure) -> tuple[str, str, bool]:
+    """Return code, message and permanence of a failure, whatever it was given for them."""
+    permanent = isinstance(error.permanent, int) and bool(error.permanent)
+    return told(_said(error.code), 100), _said(error.message), permanent

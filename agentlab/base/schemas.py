@@ -11,10 +11,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
-from agentlab.base.documents import Json, canonical
+from agentlab.base.documents import Json, canonical, shortened
 from agentlab.errors import ConfigError
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+_LONG = 300
+"""Characters of a violation that are told."""
 
 _NAMED = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
 _DATA = frozenset({"const", "enum", "default", "examples"})
@@ -78,11 +81,26 @@ def check_schema(schema: Mapping[str, Any], value: Json, what: str) -> str | Non
         errors = list(validator.iter_errors(value))
     except (ValueError, TypeError) as e:
         return f"{what}: not JSON: {e}"
-    parts = []
-    for error in errors[:3]:
-        where = ".".join(map(str, error.instance_path))
-        parts.append(f"{where}: {error.message}" if where else error.message)
-    return f"{what}: " + "; ".join(parts)
+    return f"{what}: " + "; ".join(map(_violation, errors[:3]))
+
+
+def _violation(error: Any) -> str:
+    """Return one violation, short; of a choice what the branches say that came furthest."""
+    where = shortened(".".join(map(str, error.instance_path)), _LONG)
+    branches = [b[0] for b in getattr(error.kind, "context", None) or () if b]
+    far = max((len(e.instance_path) for e in branches), default=0)
+    depth = len(error.instance_path)
+    found = [_said(e, depth) for e in branches if len(e.instance_path) == far]
+    text = ", and ".join(dict.fromkeys(found[:5])) or _said(error, depth)
+    return f"{where}: {text}" if where else text
+
+
+def _said(error: Any, depth: int) -> str:
+    """Return a violation with its place from ``depth`` on; the value is quoted first, and cut."""
+    inner, text = ".".join(map(str, error.instance_path[depth:])), error.message
+    if len(text) > _LONG:
+        text = f"{text[: _LONG // 2]} … {text[-_LONG // 2 :]}"
+    return shortened(f"{inner}: {text}" if inner else text, 2 * _LONG)
 
 
 def schema_problem(schema: Mapping[str, Any]) -> str | None:

@@ -63,6 +63,11 @@ class Outcome:
     learned: dict[str, Any] = field(default_factory=dict)
     """Merge patch on the belief."""
 
+    @property
+    def committed(self) -> bool:
+        """Whether the call took effect, as far as it tells itself."""
+        return self.error is None or self.error.took_effect
+
 
 def failed(
     world: Document, code: str, message: str, learned: dict[str, Any] | None = None, *,

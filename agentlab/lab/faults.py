@@ -195,7 +195,7 @@ def strike(
         return _changed_world(fault, environment, call, world, execute)
     done = execute(world)
     if done.error is not None or kind is FaultKind.LATENCY_SPIKE:
-        return Struck(done, committed=done.error is None, delivered=done.error is None)
+        return Struck(done, committed=done.committed, delivered=done.error is None)
     announced = fault.visibility is Visibility.ANNOUNCED
     if kind is FaultKind.TIMEOUT_AFTER_COMMIT or (kind in SPOILS_RESULT and announced):
         told = Outcome(done.world, error=_error(fault, tool))
@@ -256,12 +256,12 @@ def _changed_world(
             )
     if not patch:
         done = execute(world)
-        return Struck(done, committed=done.error is None, delivered=False)
+        return Struck(done, committed=done.committed, delivered=False)
     done = execute(dict(merge_patch(world, patch)))
     if fault.visibility is Visibility.ANNOUNCED:
         learned = merge_patch(patch, done.learned)
         done = Outcome(done.world, done.result, done.error, learned)
-    return Struck(done, committed=done.error is None, truth=patch)
+    return Struck(done, committed=done.committed, truth=patch)
 
 
 def _error(fault: Fault, tool: Tool) -> ToolError:

@@ -49,7 +49,7 @@ from agentlab.state.config import AgentConfig, AgentRegistry
 from agentlab.state.messages import said
 from agentlab.state.state import State
 from agentlab.state.tool_loop import PendingApproval
-from agentlab.tools.tool import Permissions, Tool, ToolRegistry
+from agentlab.tools.tool import Permissions, Tool, ToolRegistry, as_tools
 from agentlab.trace.inbox import Inbox
 from agentlab.trace.journal import Address, Journal, NestedJournal, NoJournal
 from agentlab.trace.recorder import NestedRecorder, Recorder
@@ -77,8 +77,8 @@ class Lab(ToolDoor):
         Probability that a call meets a fault; default: the fault plan's own.
     faults : FaultPlan, optional
         What may go wrong; default: the scenario's.
-    tools : iterable of Tool
-        Functions made tools with ``agentlab.tool``, beside the world's.
+    tools : iterable of Tool or callable
+        Beside the world's; functions are made tools as ``agentlab.tool`` does it.
     agent : str or AgentConfig, optional
         "FILE:ID" names an agent in a YAML or TOML file; with ``agents``, an id in there.
     agents : AgentRegistry, optional
@@ -123,7 +123,7 @@ class Lab(ToolDoor):
         seed: int = 0,
         fault_rate: float | None = None,
         faults: FaultPlan | None = None,
-        tools: Iterable[Tool] = (),
+        tools: Iterable[Tool | Callable[..., Any]] = (),
         agent: str | AgentConfig | None = None,
         agents: AgentRegistry | None = None,
         workers: int = 1,
@@ -143,7 +143,7 @@ class Lab(ToolDoor):
         self.environment = environment
         own = environment.tools() if environment is not None else ()
         world = environment.name if environment is not None else "agent"
-        self.given_tools = tuple(tools)
+        self.given_tools = as_tools(tools)
         self.cast = Agent(agent, agents, [*own, *self.given_tools], world)
         config = self.cast.configured
         self.given_model: Model | None = connected(lm) if isinstance(lm, str) else lm

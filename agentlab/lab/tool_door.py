@@ -7,20 +7,19 @@ world of that moment. A lab is such a door; what is known of a call is in the st
 
 from __future__ import annotations
 
-import copy
-import threading
 from typing import Any
 
-from agentlab.base.documents import Json, digest, is_json, merge_patch
+from agentlab.base.documents import Json, digest, merge_patch
 from agentlab.base.trail import At, More
 from agentlab.base.values import validated
 from agentlab.environments.base import Begun, Call, Environment, Outcome, breach
-from agentlab.errors import ReplayError, ToolFailure, raised, suggest
+from agentlab.errors import ReplayError, suggest
 from agentlab.lab.approval import lets_through
 from agentlab.lab.faults import advance, duration, fault_for, stand, strike
 from agentlab.state.records import DeliveredFault, Failure, Fault, UnderWay
 from agentlab.state.state import State
 from agentlab.tools.calls import CallRecord, ToolError, call_text
+from agentlab.tools.invocation import carried_out
 from agentlab.tools.tool import REPEATABLE, Permissions, Tool, ToolRegistry
 from agentlab.trace.journal import Address, Journal
 from agentlab.trace.recorder import Recorder
@@ -169,7 +168,7 @@ class ToolDoor:
         fault = under_way.fault
         if fault is None:
             outcome = execute(state.world)
-            return outcome, outcome.error is None, None
+            return outcome, outcome.committed, None
         struck = strike(fault, self.environment, tool, call, state.world, execute)
         if not struck.delivered:
             return struck.outcome, struck.committed, None
@@ -289,20 +288,4 @@ def recalled(
 
 def invoked(tool: Tool, call: Call) -> tuple[Json, ToolError | None]:
     """Run a function tool; whatever it raises becomes an error the agent can read."""
-    assert tool.function is not None
-    try:
-        result = tool.function(**copy.deepcopy(call.arguments))
-    except ToolFailure as e:
-        return None, ToolError(code=e.code, message=e.message, permanent=e.permanent)
-    except BaseException as e:
-        here = threading.current_thread() is threading.main_thread()
-        if here and isinstance(e, KeyboardInterrupt):  # a person's; elsewhere it is the tool's own
-            raise
-        return None, ToolError(code="exception", message=raised(e))
-    if not is_json(result):
-        kind = type(result).__name__
-        text = (
-            f"{tool.name} returned a {kind} that is not JSON (only dict, list, str, numbers, ...)"
-        )
-        return None, ToolError(code="not_json", message=text)
-    return copy.deepcopy(result), None
+    return carried_out(tool, call.arguments)

@@ -5,6 +5,9 @@ from __future__ import annotations
 from agentlab.base.documents import Json, canonical
 from agentlab.base.values import Document, Value
 
+UNUSABLE = frozenset({"not_json", "bad_result"})
+"""Codes of calls that ended well, and returned what is no result."""
+
 
 class ToolError(Value):
     """Why a call failed, as the agent sees it."""
@@ -14,6 +17,11 @@ class ToolError(Value):
     message: str
     permanent: bool = False
     """True when the tool says that calling again cannot help."""
+
+    @property
+    def took_effect(self) -> bool:
+        """True when the call itself ended well, and only what it returned cannot be used."""
+        return self.code in UNUSABLE
 
     def __str__(self) -> str:
         return f"{self.code}: {self.message}"

@@ -12,11 +12,15 @@ A tool asks for the token of the call that it is carrying out, wherever it is in
 
 A context variable carries it, so a tool needs no parameter for it, and works the same where nobody
 ever cancels. Threads that the tool starts itself have to be given their context.
+
+An ``async def`` tool need not ask: it is cancelled as tasks are, by an ``asyncio.CancelledError``
+where it awaits something.
 """
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from contextvars import ContextVar
 
 from agentlab.errors import ToolFailure
@@ -27,6 +31,8 @@ class CancelToken:
 
     def __init__(self) -> None:
         self._event = threading.Event()
+        self._lock = threading.Lock()
+        self._told: list[Callable[[], object]] = []
 
     @property
     def cancelled(self) -> bool:
@@ -35,7 +41,19 @@ class CancelToken:
 
     def cancel(self) -> None:
         """Cancel the call; any thread may do so."""
-        self._event.set()
+        with self._lock:
+            self._event.set()
+            told, self._told = self._told, []
+        for tell in told:
+            tell()
+
+    def when_cancelled(self, tell: Callable[[], object]) -> None:
+        """Have ``tell`` called, by whoever cancels; at once where that was done."""
+        with self._lock:
+            if not self.cancelled:
+                self._told.append(tell)
+                return
+        tell()
 
     def wait(self, seconds: float) -> bool:
         """Sleep for so many seconds, or until the call is cancelled; return whether it was."""

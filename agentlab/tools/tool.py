@@ -10,12 +10,11 @@ JSON Schemas are Draft 2020-12, self-contained: no reference is ever fetched.
 
 from __future__ import annotations
 
-import inspect
+import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import field
 from enum import StrEnum
-from functools import partial
-from typing import Annotated, Any, get_origin, get_type_hints, overload
+from typing import Annotated, Any, overload
 
 from pydantic import BeforeValidator, Field, PlainSerializer
 
@@ -28,6 +27,8 @@ from agentlab.base.schemas import (
 from agentlab.base.values import Amount, Document, Value, record
 from agentlab.errors import ConfigError, UnknownNameError
 from agentlab.tools.calls import ToolError as ToolError
+from agentlab.tools.functions import read
+from agentlab.tools.signature import Signature
 
 
 class Effect(StrEnum):
@@ -78,7 +79,10 @@ class Tool:
     service : str
         Who carries it out: "environment" or "function".
     function : callable, optional
-        For service "function": called with the arguments by name, returns JSON.
+        For service "function": called with the arguments by name; what it returns goes out as
+        JSON, and what can be awaited is awaited.
+    signature : Signature, optional
+        What is made of the arguments for the function; default: nothing, it takes JSON.
 
     Raises
     ------
@@ -97,17 +101,32 @@ class Tool:
     timeout: Annotated[float, Field(gt=0, strict=True)] = 30.0
     needs_approval: bool = False
     service: str = "environment"
-    function: Callable[..., Json] | None = None
+    function: Callable[..., Any] | None = None
+    signature: Signature | None = field(default=None, repr=False, compare=False)
 
     def check(self, arguments: Json) -> str | None:
-        """Return what is wrong with the arguments, or None.
+        """Return what is wrong with the arguments, as they were sent, or None.
+
+        They must fit the schema, so that "5" is no number, and the function's parameters must be
+        made of them, so that "2024-02-30" is no date.
 
         Examples
         --------
         >>> print(Tool("t", parameters=object_schema(n={"type": "integer"})).check({"n": "x"}))
         arguments of 't': n: "x" is not of type "integer"
         """
-        return check_schema(self.parameters, arguments, f"arguments of {self.name!r}")
+        what = f"arguments of {self.name!r}"
+        problem = check_schema(self.parameters, arguments, what)
+        if problem is not None or self.signature is None:
+            return problem
+        problem = self.signature.problem(arguments)
+        return None if problem is None else f"{what}: {problem}"
+
+    def converted(self, arguments: dict[str, Json]) -> dict[str, Any]:
+        """Return what the function is called with: objects of its own, made of what was sent."""
+        if self.signature is None:
+            return copy.deepcopy(arguments)
+        return self.signature.arguments(arguments)
 
 
 class ToolRegistry(Mapping[str, Tool]):
@@ -119,9 +138,9 @@ class ToolRegistry(Mapping[str, Tool]):
         Two tools share a name.
     """
 
-    def __init__(self, tools: Iterable[Tool] = ()) -> None:
+    def __init__(self, tools: Iterable[Tool | Callable[..., Any]] = ()) -> None:
         self._tools: dict[str, Tool] = {}
-        for tool in tools:
+        for tool in as_tools(tools):
             if tool.name in self._tools:
                 raise ConfigError(f"two tools are called {tool.name!r}; names must be unique")
             self._tools[tool.name] = tool
@@ -167,13 +186,8 @@ class Permissions(Value):
         return None
 
 
-_JSON_TYPES: dict[Any, str] = {
-    str: "string", int: "integer", float: "number", bool: "boolean", list: "array", dict: "object",
-}  # fmt: skip
-
-
 @overload
-def tool(function: Callable[..., Json]) -> Tool: ...
+def tool(function: Callable[..., Any]) -> Tool: ...
 
 
 @overload
@@ -187,11 +201,11 @@ def tool(
     parameters: dict[str, Any] | None = None,
     returns: dict[str, Any] | None = None,
     needs_approval: bool = False,
-) -> Callable[[Callable[..., Json]], Tool]: ...
+) -> Callable[[Callable[..., Any]], Tool]: ...
 
 
 def tool(
-    function: Callable[..., Json] | None = None,
+    function: Callable[..., Any] | None = None,
     *,
     name: str | None = None,
     effect: Effect | str = Effect.READ,
@@ -201,11 +215,23 @@ def tool(
     parameters: dict[str, Any] | None = None,
     returns: dict[str, Any] | None = None,
     needs_approval: bool = False,
-) -> Tool | Callable[[Callable[..., Json]], Tool]:
+) -> Tool | Callable[[Callable[..., Any]], Tool]:
     """Make a tool of a Python function; usable as a decorator, with or without arguments.
 
-    The argument schema comes from the signature's types (str, int, float, bool, list, dict)
-    unless ``parameters`` gives it.
+    The schemas of arguments and result come from the annotations, whatever pydantic knows, unless
+    ``parameters`` and ``returns`` give them; descriptions come from the docstring. The function is
+    called with objects of the annotated types. An ``async def`` runs in an event loop of the tools.
+
+    Parameters
+    ----------
+    function : callable
+        A function, method, partial, lambda, object with ``__call__``, dataclass, pydantic model or
+        ``dspy.Tool``. What a partial binds is no parameter of the tool.
+
+    Raises
+    ------
+    ConfigError
+        It cannot be a tool; the message names function and parameter, and says what to do.
 
     Examples
     --------
@@ -217,46 +243,34 @@ def tool(
     False
     """
 
-    def make(function: Callable[..., Json]) -> Tool:
-        if not callable(function):
-            raise ConfigError(f"expected a function to make a tool of, got {function!r}")
+    def make(function: Callable[..., Any]) -> Tool:
+        found = read(function, free=parameters is not None)
         return Tool(
-            name=name or _name(function),
-            description=inspect.getdoc(function) or "",
-            parameters=parameters or _signature_schema(function),
-            returns=returns or {},
+            name=name or found.name,
+            description=found.description,
+            parameters=parameters or found.schema or found.signature.schema(),
+            returns=found.signature.returns() if returns is None else returns,
             effect=effect,  # type: ignore[arg-type]
             seconds=seconds,
             holds=tuple(holds),
             timeout=timeout,
             needs_approval=needs_approval,
             service="function",
-            function=function,
+            function=found.function,
+            signature=found.signature,
         )
 
     return make if function is None else make(function)
 
 
-def _plain(function: Callable[..., Json]) -> Callable[..., Json]:
-    return function.func if isinstance(function, partial) else function
+def as_tools(tools: Iterable[Tool | Callable[..., Any]]) -> tuple[Tool, ...]:
+    """Return tools, each function among them made one.
 
-
-def _name(function: Callable[..., Json]) -> str:
-    return str(getattr(_plain(function), "__name__", type(function).__name__))
-
-
-def _signature_schema(function: Callable[..., Json]) -> dict[str, Any]:
-    plain = _plain(function)
-    typed = inspect.isroutine(plain) or inspect.isclass(plain)
-    hints = get_type_hints(plain if typed else type(plain).__call__)
-    properties: dict[str, dict[str, Any]] = {}
-    required = []
-    for parameter in inspect.signature(function).parameters.values():
-        if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
-            raise ConfigError(f"{_name(function)}: a tool needs named parameters, no *args")
-        hint = hints.get(parameter.name)
-        kind = _JSON_TYPES.get(get_origin(hint) or hint)
-        properties[parameter.name] = {"type": kind} if kind else {}
-        if parameter.default is parameter.empty:
-            required.append(parameter.name)
-    return object_schema(required, **properties)
+    Raises
+    ------
+    ConfigError
+        One cannot be made a tool, or it is no list of them.
+    """
+    if isinstance(tools, Tool) or not isinstance(tools, Iterable):
+        raise ConfigError(f"expected a list of tools and functions, got {type(tools).__name__}")
+    return tuple(t if isinstance(t, Tool) else tool()(t) for t in tools)

@@ -180,6 +180,7 @@ OTHERWISE = {
     "minds.planners.prompted": "a program that pickle brings to a worker",
     "plans.contract.codec": "to name the step of a text that is refused already",
     "state.config": "TOML, whose values are looked through",
+    "tools.signature": "arguments that are in memory and were checked",
     "trace.packing": "what the store wrote; damage is a StoreError",
     "trace.store": "what the store wrote; damage is a StoreError",
 }

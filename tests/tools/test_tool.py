@@ -217,11 +217,11 @@ def test_a_function_becomes_a_tool():
     assert add.parameters == object_schema(
         ["a"],
         a={"type": "integer"},
-        b={"type": "number"},
-        text={"type": "string"},
-        yes={"type": "boolean"},
-        many={"type": "array"},
-        any={},
+        b={"type": "number", "default": 0},
+        text={"type": "string", "default": ""},
+        yes={"type": "boolean", "default": False},
+        many={"type": "array", "default": []},
+        any={"default": None},
     )
     assert add.check({"a": 1, "b": 2}) is None
     assert add.check({"a": True}) is not None
@@ -234,10 +234,12 @@ def test_objects_and_generic_types():
     def put(record: dict, rows: list[int], table: dict[str, int], maybe: int | None = None):
         return None
 
-    properties = put.parameters["properties"]
-    assert properties["record"] == properties["table"] == {"type": "object"}
-    assert properties["rows"] == {"type": "array"}
-    assert properties["maybe"] == {}
+    assert put.parameters["properties"] == {
+        "record": {"type": "object"},
+        "rows": {"type": "array", "items": {"type": "integer"}},
+        "table": {"type": "object", "additionalProperties": {"type": "integer"}},
+        "maybe": {"anyOf": [{"type": "integer"}, {"type": "null"}], "default": None},
+    }
     assert put.check({"record": [], "rows": [], "table": {}}) is not None
 
 
@@ -259,7 +261,7 @@ def test_annotations_as_text_are_resolved():
 
     assert tool(find).parameters["properties"] == {
         "city": {"type": "string"},
-        "n": {"type": "integer"},
+        "n": {"type": "integer", "default": 1},
     }
 
 
@@ -303,11 +305,24 @@ def test_a_class_is_a_tool_with_the_types_of_its_fields():
     assert (made.name, made.parameters["properties"]) == ("Sum", {"a": {"type": "integer"}})
 
 
-def test_a_partial_is_called_as_its_function_is():
+def test_what_a_partial_binds_is_no_parameter_of_the_tool():
     def add(a: int, b: int) -> int:
         return a + b
 
     made = tool(partial(add, b=2))
     assert made.name == "add"
-    assert made.parameters["properties"] == {"a": {"type": "integer"}, "b": {"type": "integer"}}
-    assert made.parameters["required"] == ["a"]
+    assert made.parameters == object_schema(a={"type": "integer"})
+    assert made.function(**made.converted({"a": 1})) == 3
+
+
+def test_functions_among_tools_are_made_tools():
+    def find(city: str) -> str:
+        return city
+
+    assert list(ToolRegistry([find, Tool("book")])) == ["find", "book"]
+    for wrong in (find, Tool("book"), 3):
+        with pytest.raises(ConfigError, match="expected a list of tools and functions"):
+            ToolRegistry(wrong)
+    for wrong in (3, None, "find"):
+        with pytest.raises(ConfigError, match="expected a function to make a tool of"):
+            ToolRegistry([wrong])
