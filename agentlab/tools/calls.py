@@ -19,6 +19,10 @@ class ToolError(Value):
         return f"{self.code}: {self.message}"
 
 
+UNKNOWN_OUTCOME = frozenset({"timeout", "interrupted", "cancelled", "lost"})
+"""Codes of errors after which nobody knows whether the call took effect."""
+
+
 class CallRecord(Value):
     """A finished call, as a goal checker sees it."""
 
