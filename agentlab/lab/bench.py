@@ -262,9 +262,9 @@ def outcome_of(result: Json, error: ToolError | None, tool: Tool | None = None) 
     """Return the step outcome of a call.
 
     It is not known whether a call took effect that was interrupted; nor, of a tool that may not
-    simply be called again, one whose code is in ``UNKNOWN_OUTCOME``.
+    simply be called again, one of the other ends in ``UNKNOWN_OUTCOME``.
     """
     if error is None:
         return StepOutcome(result=result)
-    late = error.code in UNKNOWN_OUTCOME and tool is not None and tool.effect not in REPEATABLE
-    return StepOutcome(error=str(error), interrupted=late or error.code == "interrupted")
+    unknown = error.code in UNKNOWN_OUTCOME and tool is not None and tool.effect not in REPEATABLE
+    return StepOutcome(error=str(error), interrupted=unknown or error.code == "interrupted")

@@ -80,6 +80,8 @@ class ReplanDecision(Value):
     """The step to RETRY."""
     wait: float = Field(default=0.0, ge=0)
     """Simulated seconds to wait before a RETRY."""
+    repeats_unknown: bool = False
+    """True: RETRY although the step may have taken effect; else that is refused."""
     steps_to_cancel: tuple[StrictInt, ...] = ()
     """Indices that REPLAN_REMAINING cancels, with what depends on them; empty: all pending."""
     new_context_hints: tuple[str, ...] = ()

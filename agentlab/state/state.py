@@ -239,9 +239,16 @@ class State(Value):
         return step.settled and (step.skippable or step.step_id in self.accepted)
 
     def outcome_unknown(self, step_id: str | None) -> bool:
-        """Say whether the last attempt of a step may have taken effect although it failed."""
-        last = next((r for r in reversed(self.task_results) if r.step_id == step_id), None)
-        return last is not None and last.status is StepStatus.INTERRUPTED
+        """Say whether an attempt of a step that has not completed since may have taken effect."""
+        if step_id is None or step_id not in self.attempts:
+            return False
+        for result in reversed(self.task_results):
+            if result.step_id == step_id:
+                if result.status is StepStatus.INTERRUPTED:
+                    return True
+                if result.status is StepStatus.COMPLETED or result.attempt == 1:
+                    return False
+        return False
 
     @property
     def persona(self) -> Persona:

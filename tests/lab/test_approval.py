@@ -340,10 +340,11 @@ def test_a_model_that_would_retry_what_was_rejected_does_not(desk, step):
     ("effect", "strategy", "attempts"),
     [
         ("irreversible", "retry(2)", 1),
-        ("irreversible", "retry(2, repeat_irreversible=True)", 2),
+        ("irreversible", "retry(2, unknown='repeat')", 2),
         ("irreversible", "retry_then_replan(2)", 1),
-        ("irreversible", "retry_then_replan(2, repeat_irreversible=True)", 2),
-        ("write", "retry(2)", 2),
+        ("irreversible", "retry_then_replan(2, unknown='repeat')", 2),
+        ("write", "retry(2)", 1),
+        ("write", "retry(2, unknown='repeat')", 2),
         ("read", "retry(2)", 2),
     ],
 )
@@ -368,7 +369,7 @@ def test_what_failed_for_certain_may_be_repeated(notes, step):
 def test_another_attempt_asks_anew_and_says_what_may_stand(desk, step):
     faults = FaultPlan(targets=(TargetedFault(tool="refund", kind="timeout_after_commit",
                                               occurrence=0),))  # fmt: skip
-    run = waiting(desk, refund(step), strategy="retry(2, repeat_irreversible=True)", faults=faults)
+    run = waiting(desk, refund(step), strategy="retry(2, unknown='repeat')", faults=faults)
     run.review("refund", "approve")
     run.finish()
     [held] = run.waiting

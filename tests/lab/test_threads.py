@@ -315,7 +315,7 @@ def test_a_replay_matches_by_address_and_calls_nothing(bench, nap, step):
         nap("a", 2), step("b", "write", parameters={"x": 1}), nap("c", 1, "b"),
         step("d", "write", "a", "c", parameters={"from": "${a.slept}"}), step("e", "polite"),
     ]  # fmt: skip
-    run = bench.run(*plan, strategy="retry(1)")
+    run = bench.run(*plan, strategy="retry(1, unknown='repeat')")
     made = list(bench.made)
     assert [m[0] for m in made].count("polite") == 2
     report = run.replay()

@@ -15,6 +15,7 @@ from agentlab.base.schemas import object_schema
 from agentlab.errors import suggest
 from agentlab.lab.bench import Action, Bench, StepOutcome, outcome_of, unknown_parameters
 from agentlab.lab.faults import advance
+from agentlab.minds.strategies.repeats import may_stand
 from agentlab.plans.task_plan import ActionType, TaskStep
 from agentlab.state.records import UnderWay
 from agentlab.state.state import Outcome, State
@@ -93,7 +94,7 @@ class CallSubAgent(Action):
                 lab.executor.close()
             span.output = {"final_response": last.final_response, "answer": last.answer}
             span.sim_end, span.error = last.now, last.error
-        return _charged(state, last, under_way.step_id), _outcome(name, last)
+        return _charged(state, last, under_way.step_id), _outcome(name, last, lab)
 
 
 def _barred(name: str, bench: Bench) -> str | None:
@@ -130,13 +131,16 @@ def _charged(state: State, last: State, step_id: str) -> State:
     return advance(state, last.now)
 
 
-def _outcome(name: str, last: State) -> StepOutcome:
+def _outcome(name: str, last: State, lab: Bench) -> StepOutcome:
+    """Return what it came to: unknown, where that is so of a call that it may not repeat."""
+    unknown = any(may_stand(last, lab, r.step_id) for r in last.task_results)
     response = last.final_response or ""
     if last.error is not None:
-        return StepOutcome(error=f"sub-agent {name!r}: {last.error}")
+        return StepOutcome(error=f"sub-agent {name!r}: {last.error}", interrupted=unknown)
     if last.ended is not Outcome.COMPLETED:
         reasons = [r.error for r in last.task_results if r.error is not None]
         why = reasons[-1] if reasons else "nothing was carried out"
         said = f"; it said: {response[:SHOWN]}"
-        return StepOutcome(error=f"sub-agent {name!r}: its plan {last.ended}: {why}{said}")
+        text = f"sub-agent {name!r}: its plan {last.ended}: {why}{said}"
+        return StepOutcome(error=text, interrupted=unknown)
     return StepOutcome(result={"response": response, "answer": last.answer})

@@ -19,6 +19,7 @@ from pydantic import PlainValidator
 
 from agentlab.base.values import Amount, Count, record
 from agentlab.minds.base import Kit
+from agentlab.minds.strategies.repeats import not_again
 from agentlab.state.decisions import (
     REPLANS,
     ReflectionResult,
@@ -129,8 +130,7 @@ class Strategy:
     def decide(self, trigger: Trigger, state: State, kit: Kit) -> ReplanDecision:
         """Decide, within the budget."""
         decision = self.scope(trigger, state, kit)
-        again = decision is not None and decision.action is ReplanAction.RETRY
-        if decision is None or (again and state.rejected(decision.step_id)):
+        if decision is None or not_again(decision, state, kit) is not None:
             return self._spent(trigger, "retries")
         spent = None
         if decision.action in REPLANS and not state.replans_left:

@@ -11,6 +11,7 @@ from inspect import signature
 
 from agentlab.minds.strategies import scopes, triggers
 from agentlab.minds.strategies.base import Budget, Strategy, WhenNoPlan
+from agentlab.minds.strategies.repeats import Unknown
 from agentlab.state.decisions import ReplanAction
 from agentlab.state.events import Severity
 
@@ -30,23 +31,23 @@ def never() -> Strategy:
     return Strategy("never", triggers.never, scopes.nothing, Budget(replans=0), CONTINUE)
 
 
-def retry(k: int = 2, wait: float = 0.0, *, repeat_irreversible: bool = False) -> Strategy:
+def retry(k: int = 2, wait: float = 0.0, *, unknown: Unknown = "refuse") -> Strategy:
     """Try a failed step again, up to k times; then give up (see ``scopes.step``)."""
-    name = _named(retry, k, wait=wait, repeat_irreversible=repeat_irreversible)
-    scope = scopes.step(k, wait, repeat_irreversible)
+    name = _named(retry, k, wait=wait, unknown=unknown)
+    scope = scopes.step(k, wait, unknown)
     return Strategy(name, triggers.after_failure, scope, Budget(replans=0), ABORT)
 
 
 def retry_then_replan(
-    k: int = 2, replans: int = 3, wait: float = 0.0, *, repeat_irreversible: bool = False,
+    k: int = 2, replans: int = 3, wait: float = 0.0, *, unknown: Unknown = "refuse",
     when_no_plan: WhenNoPlan = "stop",
 ) -> Strategy:  # fmt: skip
     """Try a failed step again, up to k times (see ``scopes.step``); then plan the rest anew."""
     name = _named(
-        retry_then_replan, k, replans=replans, wait=wait, repeat_irreversible=repeat_irreversible,
+        retry_then_replan, k, replans=replans, wait=wait, unknown=unknown,
         when_no_plan=when_no_plan,
     )  # fmt: skip
-    scope = scopes.first(scopes.step(k, wait, repeat_irreversible), scopes.rest)
+    scope = scopes.first(scopes.step(k, wait, unknown), scopes.rest)
     return Strategy(
         name, triggers.after_failure, scope, Budget(replans=replans), ABORT,
         when_no_plan=when_no_plan,

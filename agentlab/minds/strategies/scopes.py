@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 from agentlab.base.documents import composed
 from agentlab.environments.fault_plan import SPOILS_RESULT, Persistence
 from agentlab.minds.base import Kit
 from agentlab.minds.strategies.base import Scope
+from agentlab.minds.strategies.repeats import Unknown, may_stand, not_again
 from agentlab.minds.strategies.triggers import BROKEN, planned, struck, told, unseen_events
 from agentlab.state.decisions import ReplanAction, ReplanDecision, Trigger, TriggerPoint
 from agentlab.state.events import Severity
 from agentlab.state.state import State
-from agentlab.tools.tool import Effect
 
 
-def step(k: int, wait: float = 0.0, repeat_irreversible: bool = False) -> Scope:
+def step(k: int, wait: float = 0.0, unknown: Unknown = "refuse") -> Scope:
     """Try the step again, up to ``k`` times after its first execution.
 
     Only a step whose action ran is tried again: what failed because a dependency was unmet or a
     reference did not resolve would fail the same way. So would a call whose error says permanent.
-    What a person rejected is not tried again, and an irreversible call that may have taken effect
-    (it gave no answer in time, or was interrupted) only where that is asked for.
+    What a person rejected is not tried again, and a call whose outcome is unknown, so that it may
+    have taken effect (see ``agentlab.minds.strategies.repeats``), only where that is asked for.
 
     Parameters
     ----------
@@ -29,15 +29,15 @@ def step(k: int, wait: float = 0.0, repeat_irreversible: bool = False) -> Scope:
         Retries of one step, at least 0.
     wait : float
         Simulated seconds before each retry.
-    repeat_irreversible : bool
-        Try an irreversible call again although its last attempt may have taken effect.
+    unknown : {"refuse", "repeat"}
+        Offer nothing about a call whose outcome is unknown, or make it again all the same.
     """
     if isinstance(k, bool) or not isinstance(k, int) or k < 0:
         raise ValueError(f"expected a number of retries k of at least 0, got {k!r}")
     if wait < 0:
         raise ValueError(f"expected a wait of at least 0 seconds, got {wait!r}")
-    if not isinstance(repeat_irreversible, bool):
-        raise ValueError(f"expected repeat_irreversible True or False, got {repeat_irreversible!r}")
+    if unknown not in get_args(Unknown):
+        raise ValueError(f"expected unknown 'refuse' or 'repeat', got {unknown!r}")
 
     def scope(trigger: Trigger, state: State, kit: Kit) -> ReplanDecision | None:
         attempts = state.attempts.get(trigger.step_id, 0) if trigger.step_id else 0
@@ -45,12 +45,13 @@ def step(k: int, wait: float = 0.0, repeat_irreversible: bool = False) -> Scope:
         ran = last is not None and last.step_id == trigger.step_id and last.attempt > 0
         if not ran or attempts > k or _permanent(state, trigger.step_id):
             return None
-        if not repeat_irreversible and _may_stand(state, kit, trigger.step_id):
+        if unknown == "refuse" and may_stand(state, kit, trigger.step_id):
             return None
         return ReplanDecision(
             action=ReplanAction.RETRY,
             step_id=trigger.step_id,
             wait=wait,
+            repeats_unknown=unknown == "repeat",
             reasoning=f"{trigger.reason}; retry {attempts} of {k}",
         )
 
@@ -61,14 +62,6 @@ def _permanent(state: State, step_id: str | None) -> bool:
     last = state.calls[-1] if state.calls else None
     error = last.error if last is not None and last.step_id == step_id else None
     return state.rejected(step_id) or (error is not None and error.permanent)
-
-
-def _may_stand(state: State, kit: Kit, step_id: str | None) -> bool:
-    """Say whether an irreversible call may have taken effect although its step failed."""
-    step = planned(state, step_id)
-    tool = None if step is None else kit.tools.get(step.target_resource)
-    irreversible = tool is not None and tool.effect is Effect.IRREVERSIBLE
-    return irreversible and state.outcome_unknown(step_id)
 
 
 def rest(trigger: Trigger, state: State, kit: Kit) -> ReplanDecision | None:
@@ -121,7 +114,8 @@ def reflect(trigger: Trigger, state: State, kit: Kit) -> ReplanDecision | None:
 def ask(trigger: Trigger, state: State, kit: Kit) -> ReplanDecision | None:
     """Ask the decider; plan the rest anew where it gives no decision, and say why it gave none.
 
-    It may not retry a step that would fail the same way: that is no decision either.
+    It may not retry a step that would fail the same way, nor one that must not be repeated: that is
+    no decision either.
     """
     found = "there is no decider" if kit.decider is None else None
     if kit.decider is not None:
@@ -130,8 +124,10 @@ def ask(trigger: Trigger, state: State, kit: Kit) -> ReplanDecision | None:
             found = told
         elif told.action is ReplanAction.RETRY and told.step_id is None:
             found = f"it wants to retry, and no step failed: {told.reasoning}"
-        elif told.action is ReplanAction.RETRY and _permanent(state, trigger.step_id):
+        elif told.action is ReplanAction.RETRY and _permanent(state, told.step_id):
             found = f"it wants to retry a call that is permanently refused: {told.reasoning}"
+        elif (barred := not_again(told, state, kit)) is not None:
+            found = f"it wants to retry {barred}: {told.reasoning}"
         else:
             return told
     return ReplanDecision(
@@ -163,10 +159,10 @@ def supervise(by_model: bool) -> Scope:
         if by_model:
             found = None if kit.decider is None else kit.decider.decide(trigger, state, kit)
             if isinstance(found, ReplanDecision):
-                again = found.action is ReplanAction.RETRY and state.rejected(found.step_id)
-                if not again:
+                barred = not_again(found, state, kit)
+                if barred is None:
                     return found
-                found = f"it wants to retry what a person rejected: {found.reasoning}"
+                found = f"it wants to retry {barred}: {found.reasoning}"
             note = f" (by rule, since {found or 'there is no decider'})"
         harmless = trigger.point is TriggerPoint.PHASE_END
         return ReplanDecision(
@@ -183,7 +179,8 @@ def informed(trigger: Trigger, state: State, kit: Kit) -> ReplanDecision | None:
 
     A step struck by a passing fault that did not take effect is tried again, also where it was told
     that it did; a tool that failed silently is known to have failed. A result that was falsified is
-    taken back and put right in the belief, and the rest is planned from there.
+    taken back and put right in the belief, and the rest is planned from there. What is unknown to
+    an agent is known here, unless the last call failed for a reason of its own.
     """
     met, correction = struck(state, trigger.step_id), dict[str, Any]()
     for event in unseen_events(state):
@@ -200,7 +197,9 @@ def informed(trigger: Trigger, state: State, kit: Kit) -> ReplanDecision | None:
             exposed = met
         if passing and not met.committed and (failed or exposed is not None):
             action = ReplanAction.RETRY
+    last = state.calls[-1] if state.calls else None
+    known = last is not None and last.step_id == trigger.step_id and last.faulted
     return ReplanDecision(
         action=action, step_id=trigger.step_id, reasoning=trigger.reason, correction=correction,
-        exposed=exposed,
+        exposed=exposed, repeats_unknown=known and action is ReplanAction.RETRY,
     )  # fmt: skip

@@ -8,6 +8,7 @@ from agentlab.lab.bench import Bench, StepOutcome
 from agentlab.lab.executor import settle
 from agentlab.lab.hearing import heard
 from agentlab.lab.scheduling import startable, to_start
+from agentlab.minds.strategies.triggers import BROKEN
 from agentlab.plans import graph
 from agentlab.plans.task_plan import SETTLED, PlanStatus, StepStatus, TaskPlan
 from agentlab.runs.graph import node
@@ -136,7 +137,7 @@ def routed(state: State, lab: Bench, stopped: str | None, before: int) -> State:
     elif state.under_way or not plan.over:
         changes |= {"next_action": EXECUTE_NEXT_TASK}
     else:
-        good = state.done if lab.strategy.watches else not plan.count(StepStatus.FAILED)
+        good = state.done if lab.strategy.watches else not plan.count(*BROKEN)
         status = PlanStatus.COMPLETED if good else PlanStatus.FAILED
         changes |= {"task_plan": plan.put(status=status), "next_action": REFLECT}
     return state.put(**changes)

@@ -11,6 +11,7 @@ from agentlab.environments.fault_plan import Persistence
 from agentlab.lab.bench import Bench
 from agentlab.lab.tool_door import counted
 from agentlab.minds.rules import counts
+from agentlab.minds.strategies.repeats import not_again
 from agentlab.minds.strategies.triggers import told
 from agentlab.plans.task_plan import PlanStatus, StepStatus
 from agentlab.runs.graph import node
@@ -90,7 +91,12 @@ def decide(state: State, lab: Bench) -> ReplanDecision:
         trigger = lab.strategy.triggered(TriggerPoint.PLAN_END, state)
     if trigger is None:
         return ReplanDecision.made(action=ReplanAction.CONTINUE)
-    return lab.strategy.decide(trigger, state, lab)
+    decision = lab.strategy.decide(trigger, state, lab)
+    barred = not_again(decision, state, lab)  # a strategy may be anybody's
+    if barred is None:
+        return decision
+    text = f"{decision.reasoning}; but it wants to retry {barred}"
+    return decision.put(action=ReplanAction.ABORT, reasoning=text, spent="retries")
 
 
 def _stuck(state: State) -> bool:
