@@ -26,7 +26,7 @@ from agentlab.base.schemas import (
     schema_validator as schema_validator,
 )
 from agentlab.base.values import Amount, Document, Value, record
-from agentlab.errors import ConfigError, UnknownNameError
+from agentlab.errors import ConfigError, UnknownNameError, seen
 from agentlab.tools.calls import ToolError as ToolError
 
 
@@ -107,7 +107,7 @@ class Tool:
         >>> print(Tool("t", parameters=object_schema(n={"type": "integer"})).check({"n": "x"}))
         arguments of 't': n: "x" is not of type "integer"
         """
-        return check_schema(self.parameters, arguments, f"arguments of {self.name!r}")
+        return check_schema(self.parameters, arguments, f"arguments of {seen(self.name)}")
 
 
 class ToolRegistry(Mapping[str, Tool]):
@@ -123,7 +123,7 @@ class ToolRegistry(Mapping[str, Tool]):
         self._tools: dict[str, Tool] = {}
         for tool in tools:
             if tool.name in self._tools:
-                raise ConfigError(f"two tools are called {tool.name!r}; names must be unique")
+                raise ConfigError(f"two tools are called {seen(tool.name)}; names must be unique")
             self._tools[tool.name] = tool
 
     def __getitem__(self, name: str) -> Tool:
@@ -160,10 +160,10 @@ class Permissions(Value):
     def refusal(self, tool: Tool) -> str | None:
         """Return why a call of ``tool`` is not allowed, or None."""
         if tool.name in self.deny:
-            return f"tool {tool.name!r} is denied in this lab"
+            return f"tool {seen(tool.name)} is denied in this lab"
         if tool.effect not in self.effects:
             allowed = ", ".join(sorted(self.effects)) or "nothing"
-            return f"tool {tool.name!r} is {tool.effect}; this lab allows {allowed}"
+            return f"tool {seen(tool.name)} is {tool.effect}; this lab allows {allowed}"
         return None
 
 
@@ -219,7 +219,7 @@ def tool(
 
     def make(function: Callable[..., Json]) -> Tool:
         if not callable(function):
-            raise ConfigError(f"expected a function to make a tool of, got {function!r}")
+            raise ConfigError(f"expected a function to make a tool of, got {seen(function)}")
         return Tool(
             name=name or _name(function),
             description=inspect.getdoc(function) or "",

@@ -6,6 +6,7 @@ from typing import Any
 
 from agentlab.base.documents import composed
 from agentlab.environments.fault_plan import SPOILS_RESULT, Persistence
+from agentlab.errors import seen
 from agentlab.minds.base import Kit
 from agentlab.minds.strategies.base import Scope
 from agentlab.minds.strategies.triggers import BROKEN, planned, struck, told, unseen_events
@@ -33,11 +34,13 @@ def step(k: int, wait: float = 0.0, repeat_irreversible: bool = False) -> Scope:
         Try an irreversible call again although its last attempt may have taken effect.
     """
     if isinstance(k, bool) or not isinstance(k, int) or k < 0:
-        raise ValueError(f"expected a number of retries k of at least 0, got {k!r}")
+        raise ValueError(f"expected a number of retries k of at least 0, got {seen(k)}")
     if wait < 0:
-        raise ValueError(f"expected a wait of at least 0 seconds, got {wait!r}")
+        raise ValueError(f"expected a wait of at least 0 seconds, got {seen(wait)}")
     if not isinstance(repeat_irreversible, bool):
-        raise ValueError(f"expected repeat_irreversible True or False, got {repeat_irreversible!r}")
+        raise ValueError(
+            f"expected repeat_irreversible True or False, got {seen(repeat_irreversible)}"
+        )
 
     def scope(trigger: Trigger, state: State, kit: Kit) -> ReplanDecision | None:
         attempts = state.attempts.get(trigger.step_id, 0) if trigger.step_id else 0
