@@ -38,8 +38,14 @@ AgentLabError
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+NAME = 120
+"""Characters of a name, and of a value, that an error shows."""
+
+MOST = 2_000
+"""Known names among which the nearest is looked for: each comparison takes a while."""
 
 
 class AgentLabError(Exception):
@@ -67,7 +73,7 @@ class UnknownNameError(AgentLabError, LookupError):
 
     def __str__(self) -> str:
         prefix = f"{self.where}: " if self.where else ""
-        return f"{prefix}unknown {self.kind} {self.name!r}; {suggest(self.name, self.known)}"
+        return f"{prefix}unknown {self.kind} {seen(self.name)}; {suggest(self.name, self.known)}"
 
 
 class JsonError(AgentLabError, ValueError):
@@ -126,7 +132,7 @@ class PlanViolation(NamedTuple):
     problem: str
 
     def __str__(self) -> str:
-        where = "" if self.step is None else f"step {self.step!r}, "
+        where = "" if self.step is None else f"step {seen(self.step)}, "
         return f"{where}{self.field}: {self.problem}"
 
 
@@ -288,6 +294,64 @@ class StudyError(AgentLabError):
     """A study that cannot be built or run."""
 
 
+# ---- what errors say -------------------------------------------------------------------------
+
+
+def shortened(text: str, length: int) -> str:
+    """Return text of at most ``length`` characters, with an ellipsis where it was cut.
+
+    Examples
+    --------
+    >>> shortened("book_the_hotel", 8)
+    'book_th…'
+    """
+    return text if len(text) <= length else f"{text[: length - 1]}…"
+
+
+def seen(value: Any, length: int = NAME) -> str:
+    """Return a value as an error shows it: one line of at most ``length`` characters.
+
+    No more of it is looked at than is shown, so that a value that aliases or nesting made
+    enormous costs nothing.
+
+    Examples
+    --------
+    >>> seen({"seeds": [1, 2]}), seen("x" * 1000, 8), seen([[0] * 10**6] * 10**6, 9)
+    ("{'seeds': [1, 2]}", "'xxxxxx…", '[[0, 0, …')
+    """
+    pieces, size = [], 0
+    for piece in _pieces(value, length):
+        pieces.append(piece)
+        size += len(piece)
+        if size > length:
+            break
+    return shortened("".join(pieces), length)
+
+
+_BRACKETS: dict[Any, str] = {list: "[]", tuple: "()", dict: "{}", set: "{}", frozenset: "{}"}
+
+
+def _pieces(value: Any, length: int) -> Iterator[str]:
+    kind = type(value)
+    if kind in (str, bytes):
+        yield repr(value[:length])
+        yield "…" * (len(value) > length)
+    elif kind in _BRACKETS and value:
+        yield _BRACKETS[kind][0]
+        for index, item in enumerate(value):
+            yield ", " * (index > 0)
+            yield from _pieces(item, length)
+            if kind is dict:
+                yield ": "
+                yield from _pieces(value[item], length)
+        yield "," * (kind is tuple and len(value) == 1) + _BRACKETS[kind][1]
+    else:
+        try:
+            yield " ".join(repr(value).split())
+        except Exception:  # of an object that is anybody's, or a number of too many digits
+            yield kind.__name__
+
+
 def suggest(name: str, known: Iterable[str]) -> str:
     """Say which known names come nearest to ``name``, or list them all when none does.
 
@@ -297,9 +361,11 @@ def suggest(name: str, known: Iterable[str]) -> str:
     "did you mean 'search'? known: reference, search"
     """
     names = sorted(known)
-    listing = ", ".join(names[:30]) + (", ..." if len(names) > 30 else "") if names else "none"
-    near = difflib.get_close_matches(str(name), names, n=1, cutoff=0.6)
-    return (f"did you mean {near[0]!r}? " if near else "") + f"known: {listing}"
+    listing = ", ".join(shortened(n, NAME) for n in names[:30]) if names else "none"
+    listing += ", ..." if len(names) > 30 else ""
+    name = str(name)
+    near = [] if len(name) > NAME else difflib.get_close_matches(name, names[:MOST], 1, 0.6)
+    return (f"did you mean {seen(near[0])}? " if near else "") + f"known: {listing}"
 
 
 TOLD = 4_000

@@ -8,22 +8,13 @@ from collections.abc import Mapping, Sequence
 from sys import float_info
 from typing import Any
 
+from agentlab.errors import shortened as shortened
+
 Json = Any
 """A JSON value: None, bool, int, float, str, list or dict with string keys."""
 
 DEPTH = 256
 """Levels of lists and objects that a document may have."""
-
-
-def shortened(text: str, length: int) -> str:
-    """Return text of at most ``length`` characters, with an ellipsis where it was cut.
-
-    Examples
-    --------
-    >>> shortened("book_the_hotel", 8)
-    'book_th…'
-    """
-    return text if len(text) <= length else f"{text[: length - 1]}…"
 
 
 def percent(share: float, digits: int = 0) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
-from agentlab.errors import suggest
+from agentlab.errors import seen, suggest
 
 
 def load(spec: str) -> Any:
@@ -36,7 +36,7 @@ def face(
 
     def get(name: str) -> Any:
         if name not in names:
-            raise AttributeError(f"{package} has no {name!r}; {suggest(name, names)}")
+            raise AttributeError(f"{package} has no {seen(name)}; {suggest(name, names)}")
         value = load(names[name])
         setattr(sys.modules[package], name, value)
         return value

@@ -14,6 +14,7 @@ from pydantic import (
 
 from agentlab.base.persistent import PersistentMap, PersistentVector, pmap, pvector
 from agentlab.base.values import Value
+from agentlab.errors import seen
 
 
 def _listed(value: Any) -> bool:
@@ -61,7 +62,7 @@ def plain(value: Any) -> Any:
         return list(value)
     if isinstance(value, Mapping):
         return dict(value)
-    raise TypeError(f"{type(value).__name__} is not JSON: {value!r}")
+    raise TypeError(f"{type(value).__name__} is not JSON: {seen(value)}")
 
 
 def vector_of(item: Any) -> Any:

@@ -13,11 +13,13 @@ from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
-from agentlab.base.documents import shortened
-from agentlab.errors import suggest
+from agentlab.errors import NAME, seen, shortened, suggest
 
 MOST = 5
-"""Problems that are told; of more, only how many they are."""
+"""Problems that are told in one line; of more, only how many they are."""
+
+LISTED = 100
+"""Problems that are listed; of more, only how many they are: each is put into words."""
 
 _TOLD = {
     "missing": "is missing",
@@ -68,10 +70,10 @@ def explain(
     wire : bool
         False: spell fields as Python does.
     """
-    told = problems(error, record, show=show, wire=wire, within=within)
-    found = [f"field {text}" for text in told]
-    more = [f"and {len(found) - MOST} more"] if len(found) > MOST else []
-    return "; ".join([*found[:MOST], *more])
+    told, left = _problems(error, record, show, wire, within)
+    found = [f"field {text}" for text in told[:MOST]]
+    left += max(len(told) - MOST, 0)
+    return "; ".join([*found, *([f"and {left:,} more"] if left else [])])
 
 
 def problems(
@@ -79,18 +81,28 @@ def problems(
     within: str = "",
 ) -> list[str]:  # fmt: skip
     """Return what is wrong, each with its place; the branches of a choice are one problem."""
+    told, left = _problems(error, record, show, wire, within)
+    return [*told, *([f"and {left:,} more"] if left else [])]
+
+
+def _problems(
+    error: ValidationError, record: Any, show: bool, wire: bool, within: str
+) -> tuple[list[str], int]:
+    """Return up to ``LISTED`` problems, and how many more there are."""
     expected: dict[str, list[str]] = {}
     got: dict[str, str] = {}
-    for item in sorted(error.errors(include_url=False), key=_rank):
+    items = sorted(error.errors(include_url=False), key=_rank)
+    for item in items[:LISTED]:
         place, owner = _place(record, item["loc"], wire)
         place = ".".join(filter(None, (within, place))) or "(document)"
         expected.setdefault(place, []).append(_expected(item))
         got[place] = _got(item, owner, show and not _has_secrets(owner), wire)
-    return [
+    found = [
         f"{place}: {' or '.join(dict.fromkeys(told)).replace(' or expected ', ' or ')}{got[place]}"
         for place, told in expected.items()
         if not any(inner.startswith(f"{place}.") for inner in expected)  # the choice that was meant
     ]
+    return found, max(len(items) - LISTED, 0)
 
 
 def _rank(item: Any) -> int:
@@ -113,7 +125,7 @@ def _expected(item: Any) -> str:
 def _got(item: Any, owner: Any, show: bool, wire: bool) -> str:
     value = item["input"]
     said = item["type"] == "missing" or ", got " in item["msg"]
-    told = "" if said else f", got {seen(value) if show else _type(value)}"
+    told = "" if said else f", got {seen(value, 60) if show else _type(value)}"
     if item["type"] in ("enum", "literal_error"):
         known = re.findall("'([^']*)'", item["ctx"]["expected"])
         return f"{told}; {suggest(value if show and isinstance(value, str) else '', known)}"
@@ -124,14 +136,6 @@ def _got(item: Any, owner: Any, show: bool, wire: bool) -> str:
         known = [f.alias or n if spelled else n for n, f in fields.items()]
         return f"{told}; {suggest(name, known)}"
     return told
-
-
-def seen(value: Any) -> str:
-    """Return a value as an error shows it: one short line."""
-    try:
-        return shortened(" ".join(repr(value).split()), 60)
-    except Exception:  # of an object that is anybody's, or a number of too many digits
-        return _type(value)
 
 
 def _type(value: Any) -> str:
@@ -161,9 +165,9 @@ def _place(record: Any, path: tuple[str | int, ...], wire: bool) -> tuple[str, A
         if fields := _fields(kind):
             owner = kind
             name, kind = _field(fields, part)
-            parts.append(str(part) if wire and isinstance(part, str) else name)
+            parts.append(shortened(str(part) if wire and isinstance(part, str) else name, NAME))
         elif part != "[key]":
-            parts.append(str(part))
+            parts.append(shortened(str(part), NAME))
             kind = next(iter([*get_args(kind)][-1 if isinstance(part, str) else 0 :]), None)
     return ".".join(parts), owner
 

@@ -37,7 +37,7 @@ from types import FunctionType
 from typing import Any, NamedTuple, TypeVar
 
 from agentlab.base.built_in import BUILT_IN, METHOD, SHARED
-from agentlab.errors import ConfigError, UnknownNameError, suggest
+from agentlab.errors import ConfigError, UnknownNameError, seen, suggest
 
 T = TypeVar("T")
 
@@ -94,7 +94,7 @@ def parse_name(text: str) -> Named:
 def _no_name(text: str) -> ConfigError:
     return ConfigError(
         f"expected a name with literal arguments such as 'retry(2)' or 'reference(noise=0.2)', or "
-        f"'module:attribute', got {text!r}"
+        f"'module:attribute', got {seen(text)}"
     )
 
 
@@ -121,7 +121,7 @@ class Sent(NamedTuple):
                 return cloudpickle.loads(self.data)
             except Exception as e:
                 error = f"{type(e).__name__}: {e}"
-        raise ConfigError(f"{kind} {name!r} did not reach this worker process: {error}")
+        raise ConfigError(f"{kind} {seen(name)} did not reach this worker process: {error}")
 
 
 class Registry(Mapping[str, Any]):
@@ -160,9 +160,11 @@ class Registry(Mapping[str, Any]):
             The name is taken by what ships, or the text names no module.
         """
         if name in self._built_in:
-            raise ConfigError(f"{self.kind} {name!r} ships with agentlab; take another name")
+            raise ConfigError(f"{self.kind} {seen(name)} ships with agentlab; take another name")
         if isinstance(thing, str) and ":" not in parse_name(thing).name:
-            raise ConfigError(f"{self.kind} {name!r}: expected 'module:attribute', got {thing!r}")
+            raise ConfigError(
+                f"{self.kind} {seen(name)}: expected 'module:attribute', got {seen(thing)}"
+            )
         if isinstance(thing, Sent) and thing == self._sent.get(name):
             return
         self._own[name] = thing
@@ -191,7 +193,7 @@ class Registry(Mapping[str, Any]):
             thing = _imported(self.kind, asked.name)
             if _is_function(thing) and not _uses_agentlab(thing):
                 raise ConfigError(
-                    f"{self.kind} {text!r}: a function is only called where its module uses "
+                    f"{self.kind} {seen(text)}: a function is only called where its module uses "
                     f'agentlab; put @agentlab.register("{self.kind}", ...) above it'
                 )
         else:
@@ -218,12 +220,16 @@ class Registry(Mapping[str, Any]):
         if isinstance(thing, type) or _is_function(thing):
             made = self._called(text, thing, asked)
         elif asked.positional or asked.named:
-            raise ConfigError(f"{self.kind} {text!r}: {asked.name} is an object; give no arguments")
+            raise ConfigError(
+                f"{self.kind} {seen(text)}: {asked.name} is an object; give no arguments"
+            )
         else:
             made = thing
         self._check(text, made)
         if self.kind == "action" and ":" not in text and made.type != text:
-            raise ConfigError(f"action {text!r}: its type is {made.type!r}; register it under that")
+            raise ConfigError(
+                f"action {seen(text)}: its type is {seen(made.type)}; register it under that"
+            )
         return made
 
     def _called(self, text: str, factory: Callable[..., Any], asked: Named) -> Any:
@@ -234,18 +240,18 @@ class Registry(Mapping[str, Any]):
             unknown = [k for k in asked.named if k not in signature.parameters]
             hint = f"; {suggest(unknown[0], signature.parameters)}" if unknown else ""
             raise ConfigError(
-                f"{self.kind} {asked.name}{signature_text(factory)}: got {text!r}: {e}{hint}"
+                f"{self.kind} {asked.name}{signature_text(factory)}: got {seen(text)}: {e}{hint}"
             ) from e
         try:
             return factory(*asked.positional, **asked.named)
         except (TypeError, ValueError) as e:
-            raise ConfigError(f"{self.kind} {text!r}: {e}") from e
+            raise ConfigError(f"{self.kind} {seen(text)}: {e}") from e
 
     def _check(self, text: str, thing: Any) -> None:
         if self._method and not hasattr(thing, self._method):
             raise ConfigError(
-                f"{self.kind} {text!r}: expected something with a method {self._method}(...), "
-                f"got {thing!r}"
+                f"{self.kind} {seen(text)}: expected something with a method {self._method}(...), "
+                f"got {seen(thing)}"
             )
 
     def _local(self, name: str) -> Any:
@@ -293,17 +299,17 @@ def _imported(kind: str, text: str) -> Any:
         if e.name is None or not f"{module}.".startswith(f"{e.name}."):
             raise
         raise ConfigError(
-            f"{kind} {text!r}: there is no module {module!r}; it must be installed, on sys.path, "
-            "or a file of the folder in which the command runs"
+            f"{kind} {seen(text)}: there is no module {seen(module)}; it must be installed, on "
+            "sys.path, or a file of the folder in which the command runs"
         ) from e
     except Exception as e:
         raise ConfigError(
-            f"{kind} {text!r}: importing {module} raised {type(e).__name__}: {e}"
+            f"{kind} {seen(text)}: importing {module} raised {type(e).__name__}: {e}"
         ) from e
     for part in path.split("."):
         if not hasattr(found, part):
             names = [n for n in vars(found) if not n.startswith("_")]
-            raise UnknownNameError(kind, part, names, where=f"module {module!r}")
+            raise UnknownNameError(kind, part, names, where=f"module {seen(module)}")
         found = getattr(found, part)
     return found
 

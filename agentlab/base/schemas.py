@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 from agentlab.base.documents import Json, canonical, shortened
-from agentlab.errors import ConfigError
+from agentlab.errors import ConfigError, seen
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -38,7 +38,7 @@ def object_schema(
 
 def refuse(uri: str) -> Any:
     """Refuse to fetch a schema reference: schemas must be self-contained."""
-    raise ValueError(f"remote schema reference {uri!r} refused: schemas must be self-contained")
+    raise ValueError(f"remote schema reference {seen(uri)} refused: schemas must be self-contained")
 
 
 @lru_cache(maxsize=4096)
@@ -140,6 +140,6 @@ def _foreign(schema: Any) -> Iterator[str]:
             if key not in _DATA:
                 yield from _foreign(value)
         elif key in ("$ref", "$dynamicRef") and not str(value).startswith("#"):
-            yield f"{key} {value!r} leads out of the schema"
+            yield f"{key} {seen(value)} leads out of the schema"
         elif key == "$schema" and str(value).rstrip("#") != DIALECT:
-            yield f"$schema: expected {DIALECT!r}, got {value!r}"
+            yield f"$schema: expected {seen(DIALECT)}, got {seen(value)}"

@@ -37,9 +37,9 @@ from pydantic_core import core_schema
 
 from agentlab.base.documents import digest
 from agentlab.base.persistent import PersistentMap, PersistentVector
-from agentlab.base.refusals import explain, seen
+from agentlab.base.refusals import explain
 from agentlab.base.trail import All, At, Gone, More, onward, since
-from agentlab.errors import ConfigError, suggest
+from agentlab.errors import ConfigError, seen, suggest
 
 T = TypeVar("T")
 V = TypeVar("V", bound="Value")
@@ -268,7 +268,7 @@ def validator(cls: type[Value], name: str) -> Any:
     field = cls.model_fields.get(name)
     if field is None:
         raise ConfigError(
-            f"{cls.__name__} has no field {name!r}; {suggest(name, list(cls.model_fields))}"
+            f"{cls.__name__} has no field {seen(name)}; {suggest(name, list(cls.model_fields))}"
         )
     annotation: Any = field.annotation
     if field.metadata:

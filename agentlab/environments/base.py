@@ -30,7 +30,7 @@ from typing import Any
 from agentlab.base.documents import Json, canonical, merge_patch
 from agentlab.base.values import Document
 from agentlab.environments.scenario import Goal, Scenario
-from agentlab.errors import EnvironmentContractError, raised
+from agentlab.errors import EnvironmentContractError, raised, seen
 from agentlab.tools.calls import CallRecord as CallRecord, ToolError
 from agentlab.tools.tool import Tool, ToolRegistry
 
@@ -213,9 +213,9 @@ def _wrong_answer(path: str, evidence: Evidence) -> list[str]:
 
     right = jmespath.search(path, evidence.world)
     if right is None:
-        return [f"nothing at {path!r} that could be answered"]
+        return [f"nothing at {seen(path)} that could be answered"]
     if not _same(evidence.answer, right):
-        return [f"answer {evidence.answer!r} is not {right!r}"]
+        return [f"answer {seen(evidence.answer)} is not {seen(right)}"]
     return []
 
 
@@ -271,5 +271,5 @@ def breach(environment: Environment, what: str) -> Iterator[None]:
     except (KeyboardInterrupt, EnvironmentContractError):
         raise
     except BaseException as e:
-        text = f"environment {environment.name!r}: {what} raised {raised(e)}"
+        text = f"environment {seen(environment.name)}: {what} raised {raised(e)}"
         raise EnvironmentContractError(text) from e

@@ -11,7 +11,7 @@ from agentlab.base.schemas import check_schema
 from agentlab.base.values import Document
 from agentlab.environments.base import Begun, Call, Environment, Outcome
 from agentlab.environments.scenario import Goal, Scenario
-from agentlab.errors import EnvironmentContractError, UnknownNameError
+from agentlab.errors import EnvironmentContractError, UnknownNameError, seen
 from agentlab.tools.calls import CallRecord as CallRecord, call_text
 from agentlab.tools.tool import Tool
 
@@ -45,7 +45,7 @@ def check_environment(
     registry = environment.registry
     for tool in registry.values():
         if set(tool.seen) - set(tool.parameters.get("properties", {})):
-            _breach(f"tool {tool.name!r} lists parameters as seen that it does not have")
+            _breach(f"tool {seen(tool.name)} lists parameters as seen that it does not have")
     before = copy.deepcopy(scenario.to_json())
     world = environment.initial(scenario)
     for rule, document in (("initial", world), ("belief", environment.belief(scenario))):
@@ -84,7 +84,7 @@ def _fresh(environment: Environment, world: Document, goal: Goal, tried: set[str
 
 def _shown(call: Call) -> str:
     if not is_json(call.arguments):
-        _breach(f"{call.tool}({call.arguments!r}): arguments must be JSON")
+        _breach(f"{call.tool}({seen(call.arguments)}): arguments must be JSON")
     return call_text(call.tool, call.arguments)
 
 

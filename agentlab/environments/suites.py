@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -10,8 +11,9 @@ from typing import Any, overload
 
 from pydantic import ValidationError
 
+from agentlab.base.files import STDIN, read_file, shown
 from agentlab.base.refusals import explain
-from agentlab.base.strict_json import read_file, read_json
+from agentlab.base.strict_json import read_json
 from agentlab.environments.named import ENVIRONMENTS, get_environment
 from agentlab.environments.scenario import Scenario, tool_step
 from agentlab.errors import (
@@ -20,8 +22,12 @@ from agentlab.errors import (
     PlanParseError,
     ScenarioError,
     UnknownNameError,
+    seen,
 )
 from agentlab.plans.parsing import parse_plan
+
+LINES = 100_000
+"""Scenarios of a suite at most: each is checked before anything is run."""
 
 
 def folder() -> Path:
@@ -42,8 +48,8 @@ def load_suite(name: str | Path) -> Suite:
     Parameters
     ----------
     name : str or Path
-        "quickstart", "chain", "travel", "blocks", "workshop", a file, or an environment that has
-        ``scenarios()``, such as "agentdojo/travel".
+        "quickstart", "chain", "travel", "blocks", "workshop", a file, "-" for standard input, or an
+        environment that has ``scenarios()``, such as "agentdojo/travel".
 
     Raises
     ------
@@ -52,7 +58,7 @@ def load_suite(name: str | Path) -> Suite:
     ScenarioError
         The file is not what it must be.
     """
-    if isinstance(name, Path) or str(name).endswith(".jsonl"):
+    if isinstance(name, Path) or str(name).endswith(".jsonl") or name == STDIN:
         return read_suite(name, check=check_scenario)
     if name in suite_names():
         return _shipped(name)
@@ -83,7 +89,7 @@ def check_scenario(scenario: Scenario) -> None:
         return
     for step in scenario.reference.steps:
         if step.tool not in environment.registry:
-            where = f"reference step {step.step_id!r}"
+            where = f"reference step {seen(step.step_id)}"
             raise UnknownNameError("tool", step.tool, environment.registry, where)
     steps = [
         tool_step(s.step_id, s.tool, s.arguments, s.dependencies) for s in scenario.reference.steps
@@ -153,11 +159,11 @@ class Suite(Sequence[Scenario]):
         self.name = name
         self.scenarios = tuple(scenarios)
         if not self.scenarios:
-            raise ScenarioError(f"suite {name!r} holds no scenario")
-        ids = [s.id for s in self.scenarios]
-        doubled = sorted({i for i in ids if ids.count(i) > 1})
+            raise ScenarioError(f"suite {seen(name)} holds no scenario")
+        doubled = sorted(i for i, n in Counter(s.id for s in self.scenarios).items() if n > 1)
         if doubled:
-            raise ScenarioError(f"suite {name!r} holds these ids more than once: {doubled}")
+            told = f"holds these ids more than once: {seen(doubled)}"
+            raise ScenarioError(f"suite {seen(name)} {told}")
 
     @overload
     def __getitem__(self, index: int | str) -> Scenario: ...
@@ -170,7 +176,8 @@ class Suite(Sequence[Scenario]):
             for scenario in self.scenarios:
                 if scenario.id == index:
                     return scenario
-            raise UnknownNameError(f"scenario of suite {self.name!r}", index, [s.id for s in self])
+            kind = f"scenario of suite {seen(self.name)}"
+            raise UnknownNameError(kind, index, [s.id for s in self])
         return self.scenarios[index]
 
     def __len__(self) -> int:
@@ -203,30 +210,38 @@ def read_suite(
     Raises
     ------
     ScenarioError
-        A line is no scenario: the message names file, line and field.
+        A line is no scenario: the message names file, line and field; or an id occurs twice.
     """
     path = Path(path)
     # Not splitlines(): a text may hold U+2028 and its like, which JSON does not escape.
-    lines = read_file(path, ScenarioError).split("\n")
-    scenarios = [
-        _read_line(path, number, line, check)
-        for number, line in enumerate(lines, 1)
-        if line.strip()
-    ]
-    return Suite(name or path.stem, scenarios)
+    text = read_file(path, ScenarioError, stdin=True)
+    lines = [(n, line) for n, line in enumerate(text.split("\n"), 1) if line.strip()]
+    if not lines or len(lines) > LINES:
+        problem = f"{len(lines):,} scenarios, more than {LINES:,}" if lines else "holds no scenario"
+        raise ScenarioError(f"{shown(path)}: {problem}")
+    found: dict[str, tuple[int, Scenario]] = {}
+    for number, line in lines:
+        scenario = _read_line(f"{shown(path)}, line {number}", line, check)
+        before, _ = found.setdefault(scenario.id, (number, scenario))
+        if before != number:
+            raise ScenarioError(
+                f"{shown(path)}, line {number}: the id {seen(scenario.id)} is that of line {before}"
+            )
+    stem = "stdin" if str(path) == STDIN else path.stem
+    return Suite(name or stem, [scenario for _, scenario in found.values()])
 
 
-def _read_line(path: Path, number: int, line: str, check: Callable[[Scenario], None]) -> Scenario:
+def _read_line(where: str, line: str, check: Callable[[Scenario], None]) -> Scenario:
     try:
         scenario = Scenario.model_validate(read_json(line))
         check(scenario)
         return scenario
     except JsonError as e:
-        raise ScenarioError(f"{path}, line {number}: not JSON: {e}") from e
+        raise ScenarioError(f"{where}: not JSON: {e}") from e
     except ValidationError as e:
-        raise ScenarioError(f"{path}, line {number}: {explain(e, Scenario)}") from e
+        raise ScenarioError(f"{where}: {explain(e, Scenario)}") from e
     except AgentLabError as e:
-        raise ScenarioError(f"{path}, line {number}: {e}") from e
+        raise ScenarioError(f"{where}: {e}") from e
 
 
 def write_suite(suite: Suite, path: str | Path) -> None:

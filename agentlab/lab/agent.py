@@ -15,7 +15,7 @@ from typing import Any
 
 from agentlab.base.documents import Json
 from agentlab.environments.suites import find_agents, find_recording
-from agentlab.errors import AgentLabError, ConfigError, UnknownNameError, suggest
+from agentlab.errors import AgentLabError, ConfigError, UnknownNameError, seen, suggest
 from agentlab.lm.model import Model
 from agentlab.state.config import AgentConfig, AgentRegistry, ToolSettings, load_registry
 from agentlab.tools.listing import as_listed
@@ -144,7 +144,7 @@ def equipped(
         A configured tool is not to be had.
     """
     for settings in config.tools:
-        where = f"tool {settings.name!r} of agent {config.id!r}"
+        where = f"tool {seen(settings.name)} of agent {seen(config.id)}"
         if settings.service_type == "http":
             raise ConfigError(f"{where}: service type 'http' comes in a later stage; use 'mcp'")
         if settings.service_type not in SERVICES:
@@ -189,7 +189,9 @@ def find_agent(
         return registry, registry.load(agent)
     path, colon, agent_id = agent.rpartition(":")
     if not colon or not path:
-        raise ConfigError(f"expected agent 'FILE:ID' such as 'agents.yaml:helpdesk', got {agent!r}")
+        raise ConfigError(
+            f"expected agent 'FILE:ID' such as 'agents.yaml:helpdesk', got {seen(agent)}"
+        )
     registry = load_registry(find_agents(path))
     return registry, registry.load(agent_id)
 
@@ -224,16 +226,18 @@ def server_tools(config: AgentConfig, listed: Mapping[str, Any] | None = None) -
     for settings in config.tools:
         if settings.service_type != "mcp":
             continue
-        where = f"tool {settings.name!r} of agent {config.id!r}"
+        where = f"tool {seen(settings.name)} of agent {seen(config.id)}"
         server, slash, name = (settings.endpoint or "").partition("/")
         if not slash:
             told = settings.endpoint
-            raise ConfigError(f"{where}: expected endpoint 'server/tool', got {told!r}")
+            raise ConfigError(f"{where}: expected endpoint 'server/tool', got {seen(told)}")
         if server not in servers:
-            raise ConfigError(f"{where}: unknown MCP server {server!r}; {suggest(server, servers)}")
+            raise ConfigError(
+                f"{where}: unknown MCP server {seen(server)}; {suggest(server, servers)}"
+            )
         known = servers[server]
         if name not in known:
-            raise ConfigError(f"{where}: {server} has no tool {name!r}; {suggest(name, known)}")
+            raise ConfigError(f"{where}: {server} has no tool {seen(name)}; {suggest(name, known)}")
         described = settings.description or known[name].description
         tools.append(replace(known[name], name=settings.name, description=described))
     return tools

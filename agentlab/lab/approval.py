@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from agentlab.base.documents import Json, digest
-from agentlab.errors import AgentLabError, ReplayError, RunError, UnknownNameError
+from agentlab.errors import AgentLabError, ReplayError, RunError, UnknownNameError, seen
 from agentlab.lab.bench import Bench, StepOutcome
 from agentlab.plans.task_plan import StepStatus, TaskPlan, TaskStep
 from agentlab.state.records import Failure
@@ -109,12 +109,12 @@ def reviewed(
     if answer not in known:
         raise UnknownNameError("answer", str(answer), known)
     if (arguments is not None) != (answer == Answer.EDIT):
-        raise RunError(f"arguments come with the answer 'edit' and no other, got {answer!r}")
+        raise RunError(f"arguments come with the answer 'edit' and no other, got {seen(answer)}")
     given = pending.arguments if arguments is None else dict(arguments)
     tool = tools.get(pending.tool)
     problem = None if tool is None or answer == Answer.REJECT else tool.check(given)
     if problem is not None:
-        raise RunError(f"{problem}; {pending.call_id!r} still waits")
+        raise RunError(f"{problem}; {seen(pending.call_id)} still waits")
     return Review(
         call_id=pending.call_id, attempt=pending.attempt, asked=pending.asked,
         answer=Answer(answer), arguments=given, reason=reason, by=by,
@@ -220,7 +220,7 @@ def read_answer(said: Any) -> dict[str, Any]:
     if not isinstance(told, Mapping) or "answer" not in told or not fields.issuperset(told):
         raise RunError(
             "expected 'approve', 'reject', or a dict with answer, and perhaps arguments, reason "
-            f"and by; got {said!r}"
+            f"and by; got {seen(said)}"
         )
     return dict(told)
 

@@ -25,7 +25,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from agentlab.base.documents import Json
-from agentlab.errors import suggest
+from agentlab.errors import seen, suggest
 from agentlab.minds.base import Kit
 from agentlab.plans.task_plan import TaskStep
 from agentlab.tools.calls import UNKNOWN_OUTCOME, ToolError
@@ -252,7 +252,7 @@ class Action(ABC):
 def unknown_parameters(step: TaskStep, known: Collection[str]) -> list[str]:
     """Say which parameters of a step are none of the known ones."""
     return [
-        f"parameter {key!r} is none of {step.action_type}'s; {suggest(key, known)}"
+        f"parameter {seen(key)} is none of {step.action_type}'s; {suggest(key, known)}"
         for key in step.parameters
         if key not in known
     ]

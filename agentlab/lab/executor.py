@@ -20,6 +20,7 @@ from agentlab.errors import (
     ReferenceError_,
     ReplayError,
     raised,
+    seen,
     suggest,
 )
 from agentlab.lab.approval import admitted
@@ -48,7 +49,7 @@ class SimulatedExecutor:
         """Start a step, or fail it at once when it cannot start."""
         if step.action_type not in bench.actions:  # put in by an edit: planners are checked
             near = suggest(step.action_type, bench.actions)
-            text = f"unknown action type {step.action_type!r}; {near}"
+            text = f"unknown action type {seen(step.action_type)}; {near}"
             return settle(state, bench, step.step_id, StepOutcome(error=text), ran=False)
         try:
             parameters = resolve(step.parameters, state.results)
@@ -256,7 +257,7 @@ def unexpected(step: TaskStep, result: Json, bench: Bench) -> str | None:
     try:
         return _unexpected(step, result, bench)
     except (ValueError, RecursionError) as e:
-        return f"the expectation of {step.step_id!r} cannot be judged: {e}"
+        return f"the expectation of {seen(step.step_id)} cannot be judged: {e}"
 
 
 def _unexpected(step: TaskStep, result: Json, bench: Bench) -> str | None:
@@ -272,5 +273,5 @@ def _unexpected(step: TaskStep, result: Json, bench: Bench) -> str | None:
 
         if evaluate(expectation, result):
             return None
-        return f"result of {step.step_id!r} does not satisfy {expectation!r}"
-    return check_schema(expectation, result, f"result of {step.step_id!r}")
+        return f"result of {seen(step.step_id)} does not satisfy {seen(expectation)}"
+    return check_schema(expectation, result, f"result of {seen(step.step_id)}")

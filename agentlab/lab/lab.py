@@ -21,7 +21,7 @@ from agentlab.environments.base import Environment, Evidence, Verdict, breach
 from agentlab.environments.fault_plan import FaultPlan
 from agentlab.environments.named import get_environment
 from agentlab.environments.scenario import Scenario
-from agentlab.errors import ConfigError, suggest
+from agentlab.errors import ConfigError, seen, suggest
 from agentlab.lab.actions.named import ACTIONS
 from agentlab.lab.agent import Agent
 from agentlab.lab.bench import Action, Executor
@@ -197,7 +197,7 @@ class Lab(ToolDoor):
             changes["reviewer"] = reviewer_of(changes.pop("review"))
         for name in changes:
             if name not in vars(self):
-                raise ConfigError(f"a lab has no {name!r}; {suggest(name, list(vars(self)))}")
+                raise ConfigError(f"a lab has no {seen(name)}; {suggest(name, list(vars(self)))}")
         for name, get in (("planner", get_planner), ("strategy", get_strategy)):
             if isinstance(changes.get(name), str):
                 changes[name] = get(changes[name])
@@ -285,7 +285,7 @@ class Lab(ToolDoor):
         action = self.actions.get(step.action_type)
         if action is None:
             near = suggest(step.action_type, list(self.actions))
-            return [f"unknown action type {step.action_type!r}; {near}"]
+            return [f"unknown action type {seen(step.action_type)}; {near}"]
         return action.check(step, self)
 
     def sub_lab(self, agent_id: str, state: State, address: Address) -> Lab:
@@ -303,7 +303,7 @@ class Lab(ToolDoor):
         registry = self.cast.registry
         if registry is None:
             raise ConfigError(
-                f"sub-agent {agent_id!r} cannot be looked up: Lab(agents=registry) or "
+                f"sub-agent {seen(agent_id)} cannot be looked up: Lab(agents=registry) or "
                 "Lab(agent='FILE:ID') names the registry"
             )
         config = registry.load(agent_id)

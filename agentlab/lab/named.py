@@ -9,7 +9,7 @@ from agentlab.base.registry import registry
 from agentlab.environments.base import Environment
 from agentlab.environments.fault_plan import FaultPlan
 from agentlab.environments.suites import find_recording
-from agentlab.errors import ConfigError, UnknownNameError
+from agentlab.errors import ConfigError, UnknownNameError, seen
 from agentlab.lab.bench import Executor
 from agentlab.lab.executor import SimulatedExecutor
 from agentlab.lab.threads import ThreadedExecutor
@@ -50,7 +50,7 @@ def reviewer_of(review: Any) -> Any:
 def checked_workers(workers: Any) -> int:
     """Return the number of workers, or refuse what is none."""
     if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
-        raise ConfigError(f"workers must be an integer of at least 1, got {workers!r}")
+        raise ConfigError(f"workers must be an integer of at least 1, got {seen(workers)}")
     return workers
 
 
@@ -58,7 +58,7 @@ def planner_of(planner: Any) -> Planner:
     """Return a planner, looked up where it is a name; refuse what is none."""
     found = get_planner(planner) if isinstance(planner, str) else planner
     if not isinstance(found, Planner):
-        raise ConfigError(f"a planner needs a method plan(request, kit), got {planner!r}")
+        raise ConfigError(f"a planner needs a method plan(request, kit), got {seen(planner)}")
     return found
 
 
@@ -85,7 +85,9 @@ def _mind(kind: str, given: Any, model: Model | None) -> Any:
         given = rule if model is None else "lm"
     made = registry(kind).build(given) if isinstance(given, str) else given
     if model is None and _asks(made):
-        raise ConfigError(f"the {kind} {given!r} asks a language model: name one, e.g. {_EXAMPLE}")
+        raise ConfigError(
+            f"the {kind} {seen(given)} asks a language model: name one, e.g. {_EXAMPLE}"
+        )
     return made
 
 
@@ -104,14 +106,14 @@ def _check_asked(planner: Planner, strategy: Strategy, model: Model | None) -> N
     """Refuse a lab whose planner or strategy would ask a language model that is not there."""
     asking = ""
     if _asks(planner):
-        asking = f"planner {getattr(planner, 'name', type(planner).__name__)!r}"
+        asking = f"planner {seen(getattr(planner, 'name', type(planner).__name__))}"
     elif getattr(strategy, "needs_model", False):
-        asking = f"strategy {strategy.name!r}"
+        asking = f"strategy {seen(strategy.name)}"
     if asking and model is None:
         raise ConfigError(f"the {asking} asks a language model: name one, e.g. {_EXAMPLE}")
 
 
 def _with_rate(plan: FaultPlan, rate: float) -> FaultPlan:
     if isinstance(rate, bool) or not isinstance(rate, (int, float)) or not 0 <= rate <= 1:
-        raise ConfigError(f"a fault rate is a number between 0 and 1, got {rate!r}")
+        raise ConfigError(f"a fault rate is a number between 0 and 1, got {seen(rate)}")
     return plan.replace(rate=float(rate))

@@ -19,7 +19,7 @@ from agentlab import errors
 from agentlab.base.documents import Json
 from agentlab.base.trail import At, More
 from agentlab.environments.fault_plan import FaultKind, Visibility
-from agentlab.errors import ConfigError, LMError, LMTooLong, RunError
+from agentlab.errors import ConfigError, LMError, LMTooLong, RunError, seen
 from agentlab.lab.faults import advance
 from agentlab.lm.cursor import Cursor
 from agentlab.lm.door import Door, LMCall, lm_errors
@@ -66,7 +66,9 @@ class Talk:
         within: str = "",
     ) -> None:  # fmt: skip
         if "#" in name:
-            raise ConfigError(f"the name of a talk has no '#', which numbers talks: got {name!r}")
+            raise ConfigError(
+                f"the name of a talk has no '#', which numbers talks: got {seen(name)}"
+            )
         self._timed = timed
         self._name = recorder.talk(state.visit, step_id, attempt, name)
         self.model, self.calls = model, list[LMCall]()

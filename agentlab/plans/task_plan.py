@@ -25,6 +25,7 @@ from agentlab.errors import (
     PlanParseError,
     ReferenceError_,
     UnknownNameError,
+    seen,
 )
 from agentlab.plans.references import STEP_ID, references, rename
 from agentlab.plans.steps import Steps
@@ -217,7 +218,7 @@ class TaskPlan(Value):
             if gone & set(step.dependencies):
                 if not cascade:
                     raise PlanEditError(
-                        f"step {step.step_id!r} depends on {step_id!r}; "
+                        f"step {seen(step.step_id)} depends on {seen(step_id)}; "
                         "pass cascade=True to take out both"
                     )
                 gone.add(self.editable(step.step_id).step_id)
@@ -239,7 +240,7 @@ class TaskPlan(Value):
         try:
             changed = step.replace(**changes)
         except ConfigError as e:
-            raise PlanEditError(f"step {step_id!r}: {e}") from e
+            raise PlanEditError(f"step {seen(step_id)}: {e}") from e
         return self._checked(changed if s.step_id == step_id else s for s in self.steps)
 
     def insert(self, step: TaskStep, at: int | None = None) -> TaskPlan:
@@ -257,7 +258,7 @@ class TaskPlan(Value):
         """Return a step that may still be edited."""
         step = self.step(step_id)
         if step.status in SETTLED or step.status == StepStatus.RUNNING:
-            raise PlanEditError(f"step {step_id!r} is {step.status} and cannot be edited")
+            raise PlanEditError(f"step {seen(step_id)} is {step.status} and cannot be edited")
         return step
 
     def _checked(self, steps: Iterable[TaskStep]) -> TaskPlan:
@@ -342,20 +343,17 @@ def _violations(
     """Return what is wrong with a step at this place; of two of an id, the last has a position."""
     found = []
     if not STEP_ID.fullmatch(step.step_id):
-        found.append(f"step id {step.step_id!r} is no slug ([A-Za-z_][A-Za-z0-9_-]*)")
+        found.append(f"step id {seen(step.step_id)} is no slug ([A-Za-z_][A-Za-z0-9_-]*)")
     if position[step.step_id] != at:
-        found.append(f"step id {step.step_id!r} occurs more than once")
+        found.append(f"step id {seen(step.step_id)} occurs more than once")
     for other in step.dependencies:
         if other not in position and other not in known:
-            found.append(
-                f"step {step.step_id!r}: depends on unknown step {shortened(repr(other), 100)}"
-            )
+            found.append(f"step {seen(step.step_id)}: depends on unknown step {seen(other)}")
     try:
         for reference in references(step.parameters):
             if reference.step not in position and reference.step not in known:
-                found.append(
-                    f"step {step.step_id!r}: {shortened(str(reference), 200)} names no known step"
-                )
+                told = shortened(str(reference), 200)
+                found.append(f"step {seen(step.step_id)}: {told} names no known step")
     except ReferenceError_ as e:
-        found.append(f"step {step.step_id!r}: {e}")
+        found.append(f"step {seen(step.step_id)}: {e}")
     return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from agentlab.base.values import with_fields
-from agentlab.errors import ConfigError, PlanParseError, RunError
+from agentlab.errors import ConfigError, PlanParseError, RunError, seen
 from agentlab.lab.lab import Lab
 from agentlab.plans.task_plan import TaskPlan, ordered
 from agentlab.state.state import State
@@ -30,14 +30,14 @@ def _edited(state: State, plan: TaskPlan | None, fields: dict[str, Any]) -> Stat
 def _checked_edit(state: State, new: TaskPlan) -> TaskPlan:
     """Return an edited plan in order; refuse one that is no plan or touches what is settled."""
     if not isinstance(new, TaskPlan):
-        raise ConfigError(f"expected a TaskPlan, got {new!r}")
+        raise ConfigError(f"expected a TaskPlan, got {seen(new)}")
     old = state.task_plan
     after = {s.step_id: s for s in new.steps}
     for step in old.steps if old is not None else ():
         if step.settled or step.status == "running":
             kept = after.get(step.step_id)
             if kept is None or kept.replace(step_index=step.step_index) != step:
-                raise RunError(f"step {step.step_id!r} is {step.status}; an edit must leave it")
+                raise RunError(f"step {seen(step.step_id)} is {step.status}; an edit must leave it")
     settled = {d for s in new.steps if s.settled for d in s.dependencies}
     try:
         return new.with_steps(ordered(new.steps, {*state.results, *settled}))

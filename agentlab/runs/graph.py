@@ -19,7 +19,7 @@ from typing import Any, overload
 
 from agentlab.base.documents import is_json
 from agentlab.environments.fault_plan import LM_KINDS
-from agentlab.errors import ConfigError, RunError, UnknownNameError
+from agentlab.errors import ConfigError, RunError, UnknownNameError, seen
 from agentlab.lab.bench import Bench
 from agentlab.lab.tool_door import fault_row
 from agentlab.state.state import State
@@ -56,7 +56,7 @@ class Node:
         with lab.recorder.span("node", self.name, visit=state.visit, now=state.now) as span:
             after = self.function(state, lab)
             if not isinstance(after, State):
-                raise TypeError(f"node {self.name!r} must return a State, got {after!r}")
+                raise TypeError(f"node {seen(self.name)} must return a State, got {seen(after)}")
             if after.notes is not state.notes:
                 _check_notes(self.name, state, after)
             after = after.put(visit=state.visit + 1)
@@ -83,8 +83,8 @@ def _check_notes(node: str, before: State, after: State) -> None:
     for key, value in after.notes.items():
         if value is not before.notes.get(key) and not is_json(value):
             raise TypeError(
-                f"node {node!r}: expected JSON (None, bool, number, str, list or dict) in "
-                f"notes[{key!r}], got {value!r}"
+                f"node {seen(node)}: expected JSON (None, bool, number, str, list or dict) in "
+                f"notes[{seen(key)}], got {seen(value)}"
             )
 
 
@@ -171,12 +171,12 @@ class Graph:
         given = list(nodes)
         missing = [n.name for n in given if n.name not in routers]
         if missing:
-            raise ConfigError(f"workflow {name!r}: no router for {', '.join(missing)}")
+            raise ConfigError(f"workflow {seen(name)}: no router for {', '.join(missing)}")
         inner = {g.name: g for g in given if isinstance(g, Graph)}
         laid = [n for g in given for n in (_laid(g) if isinstance(g, Graph) else [g])]
         table = {n.name: n for n in laid}
         if len(table) < len(laid):
-            raise ConfigError(f"workflow {name!r}: two nodes have one name")
+            raise ConfigError(f"workflow {seen(name)}: two nodes have one name")
         doors = {n: f"{n}.{g.entry}" for n, g in inner.items()}
         led = {n: _led(r, doors) for n, r in routers.items()}
         paths = {n: r for n, r in led.items() if n not in inner}
@@ -189,7 +189,7 @@ class Graph:
             object.__setattr__(self, key, value)
         for target in (self.entry, *(r for r in led.values() if isinstance(r, str))):
             if target not in (END, WAIT) and target not in table:
-                raise UnknownNameError("node", target, table, where=f"workflow {name!r}")
+                raise UnknownNameError("node", target, table, where=f"workflow {seen(name)}")
 
     def route(self, node: str, state: State) -> str:
         """Return the name of the node after ``node``, or END, or WAIT.
@@ -202,7 +202,7 @@ class Graph:
         router = self.routers[node]
         target = router if isinstance(router, str) else router(state)
         if target not in (END, WAIT) and target not in self.nodes:
-            raise UnknownNameError("node", target, self.nodes, where=f"router of {node!r}")
+            raise UnknownNameError("node", target, self.nodes, where=f"router of {seen(node)}")
         return target
 
     def __call__(self, state: State, lab: Bench) -> State:
@@ -219,7 +219,7 @@ class Graph:
             name = self.route(name, state)
             if name in (END, WAIT):
                 return state
-        raise RunError(f"{self.name!r} did not finish in {MAX_VISITS} visits")
+        raise RunError(f"{seen(self.name)} did not finish in {MAX_VISITS} visits")
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r}: {' · '.join(self.nodes)})"

@@ -16,7 +16,7 @@ from typing import Any
 
 from agentlab.base.documents import Json
 from agentlab.base.registry import registry
-from agentlab.errors import RunError, StoreError
+from agentlab.errors import RunError, StoreError, seen
 from agentlab.lab.lab import Lab
 from agentlab.minds.planners.fixed import Fixed
 from agentlab.runs.graph import Graph
@@ -140,7 +140,7 @@ def load(
     ids = [i for i in known if i.startswith(run)]
     if not ids or (run and len(ids) > 1):
         problem = f"{len(ids)} runs start" if ids else "no run starts"
-        raise RunError(f"{out}: {problem} with {run!r}; runs: {', '.join(known)}")
+        raise RunError(f"{out}: {problem} with {seen(run)}; runs: {', '.join(known)}")
     made = meta.get(_key(ids[-1]))
     if made is None:
         raise RunError(

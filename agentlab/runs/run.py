@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from agentlab.base.face import load
 from agentlab.base.registry import registry
-from agentlab.errors import RunError, suggest
+from agentlab.errors import RunError, seen, suggest
 from agentlab.lab.approval import read_answer, reviewed, still_held, with_review
 from agentlab.lab.lab import Lab
 from agentlab.lab.talk import ask_again
@@ -153,7 +153,7 @@ class Run(Stepper):
             pending = {p.call_id: p for p in self.waiting}
             if call_id not in pending:
                 near = suggest(call_id, pending) if pending else "none does"
-                raise RunError(f"no call {call_id!r} waits for a review; {near}")
+                raise RunError(f"no call {seen(call_id)} waits for a review; {near}")
             one = pending[call_id]
             said = reviewed(one, self.lab.tools, answer, arguments, reason, by)
             return self._by_hand(REVIEW, lambda s, lab: with_review(s, lab, one, said))
@@ -170,10 +170,12 @@ class Run(Stepper):
             The run has not ended and does not wait for people, or there is nothing to say.
         """
         if not isinstance(text, str) or not text.strip():
-            raise RunError(f"expected what the user says, a text, got {text!r}")
+            raise RunError(f"expected what the user says, a text, got {seen(text)}")
         with self._lock:
             if self._onward not in (END, WAIT):  # paused in the middle of a turn is under way
-                raise RunError(f"the run is under way, before {self._onward!r}; finish it first")
+                raise RunError(
+                    f"the run is under way, before {seen(self._onward)}; finish it first"
+                )
             for one in self.waiting:
                 self.review(one.call_id, "reject", reason=text, by=by)
             return self._said(text, by)

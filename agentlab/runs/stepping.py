@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from agentlab.base.documents import is_json
 from agentlab.environments.base import Verdict
-from agentlab.errors import RunError, UnknownNameError
+from agentlab.errors import RunError, UnknownNameError, seen
 from agentlab.lab.approval import answer_of_lab, with_review
 from agentlab.lab.hearing import PLACE
 from agentlab.lab.lab import Lab
@@ -145,7 +145,7 @@ class Stepper(Owned):
 
     def _visit_number(self, at: int) -> int:
         if not isinstance(at, int):
-            raise RunError(f"expected the number of a visit, got {at!r}")
+            raise RunError(f"expected the number of a visit, got {seen(at)}")
         number = at + len(self.visited) if at < 0 else at
         if not 0 <= number < len(self.states):
             raise RunError(f"expected a visit between 0 and {len(self.visited)}, got {at}")
@@ -298,10 +298,10 @@ class Stepper(Owned):
             if there:
                 return self.state
         if self.finished:
-            raise RunError(f"the run ended without reaching {target!r}")
+            raise RunError(f"the run ended without reaching {seen(target)}")
         if self.stands:
             return self.state
-        raise RunError(f"did not reach {target!r} in {max_visits} visits")
+        raise RunError(f"did not reach {seen(target)} in {max_visits} visits")
 
     def pause(self, *, by: str = "a person") -> None:
         """Make the run stand after the visit under way; any thread may call it.
@@ -332,7 +332,7 @@ class Stepper(Owned):
         """
         with self._lock:
             if not self.paused:
-                raise RunError(f"the run is not paused; it stands before {self.next_node!r}")
+                raise RunError(f"the run is not paused; it stands before {seen(self.next_node)}")
             paused_at = [s for n, s in zip(self.visited, self.states, strict=False) if n == PAUSE]
             before = paused_at[-1].loop.loop_signal if paused_at else LoopSignal.RUNNING
             return self._by_hand(GO_ON, lambda s, lab: let_go(s, lab, by, before))
@@ -359,10 +359,13 @@ class Stepper(Owned):
         """
         state = self.state
         if not isinstance(event, ContextChangeEvent) or not is_json(event.payload):
-            raise RunError(f"expected a ContextChangeEvent with a payload of JSON, got {event!r}")
+            raise RunError(
+                f"expected a ContextChangeEvent with a payload of JSON, got {seen(event)}"
+            )
         if event.session_id not in ("", state.session_id):
             raise RunError(
-                f"the event is of session {event.session_id!r}, this is {state.session_id!r}"
+                f"the event is of session {seen(event.session_id)}, "
+                f"this is {seen(state.session_id)}"
             )
         if self.finished:
             raise RunError(f"the run has ended; nobody hears of {event.type} any more")

@@ -17,10 +17,11 @@ from pydantic import AliasChoices, Field, ValidationError
 from pydantic.alias_generators import to_camel
 
 from agentlab.base.documents import Json, is_json
+from agentlab.base.files import DOCUMENT, read_file, shown
 from agentlab.base.refusals import explain
-from agentlab.base.strict_json import read_file, read_yaml
+from agentlab.base.strict_json import read_yaml
 from agentlab.base.values import Document, Value
-from agentlab.errors import ConfigError, JsonError, UnknownNameError
+from agentlab.errors import ConfigError, JsonError, UnknownNameError, seen
 from agentlab.lm.settings import ModelSettings
 from agentlab.tools.server import McpServer
 
@@ -158,7 +159,7 @@ class AgentRegistry:
         found: dict[str, Any] = {}
         for key, item in items:
             if key in found:
-                raise ConfigError(f"{self.source}: two {kind}s have the id {key!r}")
+                raise ConfigError(f"{self.source}: two {kind}s have the id {seen(key)}")
             found[key] = item
         return found
 
@@ -227,7 +228,7 @@ class _File(Value):
 
 
 def load_registry(path: str | Path) -> AgentRegistry:
-    """Load a registry from a YAML (safe load) or TOML file.
+    """Load a registry from a YAML (safe load) or TOML file; "-" is YAML from standard input.
 
     Raises
     ------
@@ -236,11 +237,12 @@ def load_registry(path: str | Path) -> AgentRegistry:
     """
     path = Path(path)
     try:
-        file = _File.model_validate(_document(path, read_file(path, ConfigError)))
+        text = read_file(path, ConfigError, DOCUMENT, stdin=True)
+        file = _File.model_validate(_document(path, text))
     except ValidationError as e:
         told = explain(e, _File, show=False)  # it may hold a secret
-        raise ConfigError(f"{path}: {told}") from None
-    return _registry(file, str(path))
+        raise ConfigError(f"{shown(path)}: {told}") from None
+    return _registry(file, shown(path))
 
 
 def _registry(file: _File, source: str, listed: Mapping[str, Json] | None = None) -> AgentRegistry:
@@ -256,11 +258,12 @@ def _document(path: Path, text: str) -> Any:
         try:
             document = tomllib.loads(text)
         except (ValueError, RecursionError) as e:  # numbers and nesting without end are so, too
-            raise ConfigError(f"{path}: not TOML: {e}") from None
+            raise ConfigError(f"{shown(path)}: not TOML: {e}") from None
         if not is_json(document):
-            raise ConfigError(f"{path}: holds a date, a time, or no finite number: JSON has none")
+            holds = "a date, a time, or no finite number: JSON has none"
+            raise ConfigError(f"{shown(path)}: holds {holds}")
         return document
     try:
         return read_yaml(text) or {}
     except JsonError as e:
-        raise ConfigError(f"{path}: not YAML: {e}") from None
+        raise ConfigError(f"{shown(path)}: not YAML: {e}") from None

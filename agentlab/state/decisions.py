@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import Field, StrictInt
 
 from agentlab.base.values import Value
-from agentlab.errors import PlanEditError
+from agentlab.errors import PlanEditError, seen
 from agentlab.plans.task_plan import StepStatus, TaskPlan
 from agentlab.state.events import ContextChangeEvent
 from agentlab.state.records import DeliveredFault
@@ -119,9 +119,11 @@ class ReplanDecision(Value):
         if self.action is ReplanAction.RETRY:
             if plan is None or self.step_id not in plan:
                 known = ", ".join(s.step_id for s in steps) or "none"
-                raise PlanEditError(f"expected a step to RETRY of {known}, got {self.step_id!r}")
+                raise PlanEditError(
+                    f"expected a step to RETRY of {known}, got {seen(self.step_id)}"
+                )
             if plan.step(str(self.step_id)).status is StepStatus.RUNNING:
-                raise PlanEditError(f"step {self.step_id!r} is under way and cannot be retried")
+                raise PlanEditError(f"step {seen(self.step_id)} is under way and cannot be retried")
         return self
 
 

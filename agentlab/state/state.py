@@ -24,7 +24,7 @@ from agentlab.base.fields import Map, map_of, vector_of
 from agentlab.base.persistent import pmap, pvector
 from agentlab.base.values import Document, Value
 from agentlab.environments.fault_plan import FaultPlan
-from agentlab.errors import suggest
+from agentlab.errors import seen, suggest
 from agentlab.lm.settings import NOBODY, ModelSettings, Persona
 from agentlab.plans.task_plan import StepStatus, TaskPlan, TaskStep
 from agentlab.state.config import AgentConfig
@@ -358,7 +358,7 @@ class State(Value):
             if name.startswith("_"):
                 return super().__getattr__(name)
             known = [*type(self).model_fields, *FLAT]
-            raise AttributeError(f"a state has no {name!r}; {suggest(name, known)}")
+            raise AttributeError(f"a state has no {seen(name)}; {suggest(name, known)}")
 
 
 HOMES: Mapping[str, type[Value]] = {"turn": Turn, "loop": ToolLoop}

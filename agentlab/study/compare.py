@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 
-from agentlab.errors import StudyError, suggest
+from agentlab.errors import StudyError, seen, suggest
 from agentlab.study.family import FEWEST_CLUSTERS, family
 from agentlab.study.pairing import Pairing, counted_as_failures, levelled, paired, under_faults
 from agentlab.study.stats import cluster_bootstrap_interval, difference_interval
@@ -108,11 +108,13 @@ def compare(
         runs, metric, by, baseline, apart=apart, rate_0=rate_0, bootstrap=bootstrap, seed=seed
     )
     if runs[metric].isna().all():
-        raise StudyError(f"column {metric!r} has no value in any run; there is nothing to compare")
+        raise StudyError(
+            f"column {seen(metric)} has no value in any run; there is nothing to compare"
+        )
     if not table["n_tasks"].any():
         raise StudyError(
-            f"no task has a value of {metric!r} at the same fault rates, seeds and other factors "
-            f"for every {by}; finish the study, or compare by 'arm' or fewer of them"
+            f"no task has a value of {seen(metric)} at the same fault rates, seeds and other "
+            f"factors for every {by}; finish the study, or compare by 'arm' or fewer of them"
         )
     return table
 
@@ -133,19 +135,21 @@ def pairwise(
 
     for name in (metric, by, "scenario", "fault_rate", "seed"):
         if name not in runs.columns:
-            raise StudyError(f"no column {name!r}; {suggest(name, list(runs.columns))}")
+            raise StudyError(f"no column {seen(name)}; {suggest(name, list(runs.columns))}")
     _check_apart(runs, apart)
     _check_numbers(runs[metric])
     runs = runs.reset_index(drop=True)
     levels = list(dict.fromkeys(levelled(runs[by])))
     if len(levels) < 2:
-        raise StudyError(f"column {by!r} has the one value {levels}; there is nothing to compare")
+        raise StudyError(
+            f"column {seen(by)} has the one value {levels}; there is nothing to compare"
+        )
     baseline = None if baseline is None else str(baseline)
     if baseline is not None and baseline not in levels:
-        raise StudyError(f"no {by} {baseline!r}; {suggest(baseline, levels)}")
+        raise StudyError(f"no {by} {seen(baseline)}; {suggest(baseline, levels)}")
     share = metric in SHARES or all(isinstance(x, bool | np.bool_) for x in runs[metric].dropna())
     if share and ((runs[metric] < -1e-9) | (runs[metric] > 1 + 1e-9)).any():
-        raise StudyError(f"expected a share, numbers in [0, 1], in column {metric!r}")
+        raise StudyError(f"expected a share, numbers in [0, 1], in column {seen(metric)}")
     pooled = runs if rate_0 or apart == "fault_rate" else under_faults(runs)
     chosen = [(a, b) for a, b in combinations(levels, 2) if baseline in (None, a, b)]
     found = paired(pooled, metric, by, chosen, apart)
@@ -235,7 +239,9 @@ def limits(table: pd.DataFrame) -> str:
 
 def _check_apart(runs: pd.DataFrame, apart: str | None) -> None:
     if apart is not None and apart not in APART:
-        raise StudyError(f"a comparison is not made apart by {apart!r}; {suggest(apart, APART)}")
+        raise StudyError(
+            f"a comparison is not made apart by {seen(apart)}; {suggest(apart, APART)}"
+        )
     if apart == "fault_class" and ("first_fault" not in runs or runs["first_fault"].isna().all()):
         raise StudyError("no run met a fault, or the runs were made before its class was kept")
 
@@ -245,10 +251,12 @@ def _check_numbers(column: pd.Series[Any]) -> None:
     name, known = column.name, column.dropna()
     for value in known:
         if not isinstance(value, bool | int | float | np.bool_ | np.number):
-            raise StudyError(f"expected a column of numbers, got {name!r} with the value {value!r}")
+            raise StudyError(
+                f"expected a column of numbers, got {seen(name)} with the value {seen(value)}"
+            )
     try:
         infinite = bool(np.isinf(known.astype("float64")).any())
     except OverflowError:
         infinite = True
     if infinite:
-        raise StudyError(f"column {name!r} has infinite values, of which there is no mean")
+        raise StudyError(f"column {seen(name)} has infinite values, of which there is no mean")

@@ -30,14 +30,15 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError
 
 from agentlab.base.documents import digest
+from agentlab.base.files import DOCUMENT, is_file, read_file, shown
 from agentlab.base.refusals import explain
-from agentlab.base.strict_json import read_file, read_yaml
+from agentlab.base.strict_json import read_yaml
 from agentlab.base.values import record
 from agentlab.environments.fault_plan import FaultKind, FaultPlan, Persistence, Visibility
 from agentlab.environments.named import get_environment
 from agentlab.environments.scenario import Scenario
 from agentlab.environments.suites import Suite, load_suite, recorded_study
-from agentlab.errors import AgentLabError, ConfigError, JsonError, UnknownNameError
+from agentlab.errors import AgentLabError, ConfigError, JsonError, UnknownNameError, seen
 from agentlab.minds.strategies.budgets import budget_levels, budget_words
 from agentlab.study.grid import AXES, GIVEN, grid
 from agentlab.study.study import Study
@@ -232,7 +233,7 @@ def parse_rates(text: str) -> tuple[float, ...]:
         return tuple(float(part) for part in text.split(","))
     except ValueError as e:
         raise ConfigError(
-            f"expected fault rates between 0 and 1 such as '0,0.1,0.3', got {text!r}"
+            f"expected fault rates between 0 and 1 such as '0,0.1,0.3', got {seen(text)}"
         ) from e
 
 
@@ -246,7 +247,7 @@ def parse_workers(text: str) -> tuple[int, ...]:
     """
     parts = parse_names(text)
     if not all(part.isdecimal() and int(part) for part in parts):
-        raise ConfigError(f"expected --workers of at least 1 such as '1,4', got {text!r}")
+        raise ConfigError(f"expected --workers of at least 1 such as '1,4', got {seen(text)}")
     return tuple(dict.fromkeys(map(int, parts)))
 
 
@@ -287,17 +288,18 @@ def read_definition(path: str | Path) -> Definition:
     """
     path = Path(path)
     try:
-        document = read_yaml(read_file(path, ConfigError))
+        document = read_yaml(read_file(path, ConfigError, DOCUMENT))
     except JsonError as e:
-        raise ConfigError(f"{path}: not YAML: {e}") from e
+        raise ConfigError(f"{shown(path)}: not YAML: {e}") from e
     if not isinstance(document, dict):
-        raise ConfigError(f"{path}: expected keys such as 'suite: travel', got {document!r}")
+        expected = "expected keys such as 'suite: travel'"
+        raise ConfigError(f"{shown(path)}: {expected}, got {seen(document)}")
     try:
         made = TypeAdapter(Definition).validate_python(document)
     except ValidationError as e:
-        raise ConfigError(f"{path}: {explain(e, Definition)}") from e
+        raise ConfigError(f"{shown(path)}: {explain(e, Definition)}") from e
     beside = path.parent / made.suite
-    mine = made.suite.endswith(".jsonl") and beside.is_file()
+    mine = made.suite.endswith(".jsonl") and is_file(beside)
     out = made.out or str(Path("results") / path.stem)
     return made.replace(suite=str(beside) if mine else None, out=out)
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from agentlab.base.documents import shortened
-from agentlab.errors import StudyError
+from agentlab.errors import StudyError, seen
 from agentlab.lab.named import connected
 from agentlab.lm.infrastructure import cause_of
 from agentlab.lm.model import Model
@@ -68,7 +68,7 @@ class Streaks:
         number = isinstance(limit, int) and not isinstance(limit, bool) and limit >= 0
         if limit is not None and not number:
             raise StudyError(
-                f"max_lm_errors is a number of calls, or 0 for no limit, got {limit!r}"
+                f"max_lm_errors is a number of calls, or 0 for no limit, got {seen(limit)}"
             )
         self.limit = limit or 0
         self._failed: dict[str, list[EndpointCall]] = {}

@@ -11,7 +11,7 @@ from itertools import chain, product
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from agentlab.base.documents import Json, digest
-from agentlab.errors import AgentLabError, ConfigError, StudyError, suggest
+from agentlab.errors import AgentLabError, ConfigError, StudyError, seen, suggest
 from agentlab.lab.lab import Lab
 from agentlab.lm.model import Model
 from agentlab.minds.base import Planner, Reflector, Responder
@@ -119,7 +119,7 @@ class Arm:
         if self.budget is not None:
             own = get_strategy(self.strategy) if isinstance(self.strategy, str) else self.strategy
             if not isinstance(own, Strategy):
-                raise StudyError(f"a budget bounds an agentlab.Strategy, got {own!r}")
+                raise StudyError(f"a budget bounds an agentlab.Strategy, got {seen(own)}")
             told["strategy"] = bounded(own, str(self.budget))
         return told
 
@@ -289,7 +289,7 @@ def grid(**axes: Unpack[Axes]) -> tuple[Arm, ...]:
     """
     for name in axes:
         if name not in AXES:
-            raise StudyError(f"an arm has no {name!r}; {suggest(name, AXES)}")
+            raise StudyError(f"an arm has no {seen(name)}; {suggest(name, AXES)}")
     try:
         values = [_budgets(v) if name == "budget" else _listed(v) for name, v in axes.items()]
     except ConfigError as e:
@@ -321,7 +321,7 @@ def workflow_of(arm: Arm) -> Workflow:
     """
     found = get_workflow(arm.workflow) if isinstance(arm.workflow, str) else arm.workflow
     if not isinstance(found, Workflow):
-        raise StudyError(f"workflow {found!r} is no agentlab.Workflow")
+        raise StudyError(f"workflow {seen(found)} is no agentlab.Workflow")
     return found
 
 
@@ -370,20 +370,20 @@ def check_arms(arms: Iterable[Arm]) -> tuple[Arm, ...]:
         raise StudyError("a study needs at least one arm; make some with agentlab.grid(...)")
     for arm in checked:
         if not isinstance(arm, Arm):
-            raise StudyError(f"expected arms made by agentlab.grid(...), got {arm!r}")
+            raise StudyError(f"expected arms made by agentlab.grid(...), got {seen(arm)}")
         try:
             arm.check_made()
             planner = get_planner(arm.planner) if isinstance(arm.planner, str) else arm.planner
             if not isinstance(planner, Planner):
-                raise StudyError(f"planner {arm.planner!r} has no method plan(request, bench)")
+                raise StudyError(f"planner {seen(arm.planner)} has no method plan(request, bench)")
             Lab(**{**arm.options, "planner": planner, "workers": 1})
             workflow_of(arm)
         except AgentLabError as e:
-            raise StudyError(f"arm {arm.label!r}: {e}") from e
+            raise StudyError(f"arm {seen(arm.label)}: {e}") from e
         if isinstance(arm.workers, bool) or not isinstance(arm.workers, int) or arm.workers < 1:
-            raise StudyError(f"arm {arm.label!r}: workers must be an integer of at least 1")
+            raise StudyError(f"arm {seen(arm.label)}: workers must be an integer of at least 1")
     tell_apart(checked)
     doubled = [label for label, n in Counter(a.label for a in checked).items() if n > 1]
     if doubled:
-        raise StudyError(f"two arms are called {min(doubled)!r}, and they are the same")
+        raise StudyError(f"two arms are called {seen(min(doubled))}, and they are the same")
     return tuple(checked)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from agentlab.errors import StudyError, suggest
+from agentlab.errors import StudyError, seen, suggest
 from agentlab.study import metrics
 from agentlab.study.compare import NO_VERDICT, NOT_COMPARED, NOT_SHOWN, pairwise
 from agentlab.study.grid import AXES
@@ -75,7 +75,7 @@ def estimates(
         return rate[[*by, value, "low", "high"]].rename(columns={value: "value"})
     known = [*PROPORTIONS, *(str(c) for c in runs.select_dtypes(["number", "bool"]).columns)]
     if metric not in known:
-        raise StudyError(f"no metric {metric!r}; {suggest(metric, known)}")
+        raise StudyError(f"no metric {seen(metric)}; {suggest(metric, known)}")
     return metrics.mean(runs, metric, by).rename(columns={metric: "value"})[
         [*by, "value", "low", "high"]
     ]

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from agentlab.errors import seen
 from agentlab.study.grid import AXES
 from agentlab.study.stats import Floats, mean_interval, share_interval
 
@@ -285,7 +286,7 @@ def _table(
     value = np.where(_spoilt(runs), np.nan, value)
     known = ~np.isnan(value)
     if proportion and (odd := value[(value < 0) | (value > 1)]).size:
-        raise ValueError(f"expected values in [0, 1] for {name}, got {odd[0]!r}")
+        raise ValueError(f"expected values in [0, 1] for {name}, got {seen(odd[0])}")
     cells, cell = _cells(runs, by)
     clusters = _clusters(runs)
     tasks, task = _cells(runs, [*cells.columns, "scenario"])

@@ -27,7 +27,7 @@ from itertools import chain, islice
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from agentlab.errors import ConfigError, StudyError
+from agentlab.errors import ConfigError, StudyError, seen
 from agentlab.lm.recording import Line
 from agentlab.lm.serde import load_dspy
 from agentlab.study.carry import ImportPath, Keys, Names, learn, only_here_by_value, registered
@@ -106,7 +106,7 @@ def _batched(todo: list[Keyed], runner: Runner, processes: int, backend: str) ->
             batch_size=1, pre_dispatch="2*n_jobs",
         )  # fmt: skip
     except ValueError as e:
-        raise ConfigError(f"backend {backend!r}: {e}") from e
+        raise ConfigError(f"backend {seen(backend)}: {e}") from e
     with only_here_by_value():
         names = registered()
         tasks = (

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 from agentlab.environments.fault_plan import FaultPlan
-from agentlab.errors import StudyError, UnknownNameError
+from agentlab.errors import StudyError, UnknownNameError, seen
 from agentlab.lm.recording import Recording
 from agentlab.runs.run import Run
 from agentlab.study import frames
@@ -198,7 +198,7 @@ class Results(ABC):
         if len(found) != 1:
             some = ", ".join(list(self.runs["cell"][:3]))
             problem = f"{len(found)} runs of this study start" if found else "no run of it starts"
-            problem = f"{problem} with {cell!r}" if cell else "expected the key of a run"
+            problem = f"{problem} with {seen(cell)}" if cell else "expected the key of a run"
             raise StudyError(
                 f"{self.out}: {problem}; keys look like {some} (column 'cell' of the runs frame)"
             )

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from agentlab.errors import StudyError
+from agentlab.errors import StudyError, seen
 from agentlab.study.pairing import seed_means
 from agentlab.study.stats import Clusters, Floats, numbered
 from agentlab.study.visible import smallest_visible
@@ -75,7 +75,7 @@ def components(values: npt.ArrayLike, clusters: Clusters = None) -> Components:
     """
     y = np.asarray(values, dtype=np.float64)
     if y.ndim != 2 or np.isinf(y).any() or np.isnan(y).all(axis=1).any():
-        raise ValueError(f"expected values of shape (n_tasks, n_seeds), got {values!r}")
+        raise ValueError(f"expected values of shape (n_tasks, n_seeds), got {seen(values)}")
     codes = numbered(clusters, len(y))
     sizes = np.bincount(codes).astype(np.float64)
     n_tasks, n_clusters = len(y), sizes.size
@@ -226,7 +226,9 @@ def seeds_table(runs: pd.DataFrame, design: Design, width: float) -> pd.DataFram
     import pandas as pd
 
     if not 0 < width <= 2:
-        raise StudyError(f"expected a width of an interval, above 0 and at most 2, got {width!r}")
+        raise StudyError(
+            f"expected a width of an interval, above 0 and at most 2, got {seen(width)}"
+        )
     rows = [_seeds_row(a, b, part, design, width) for a, b, part in measured_parts(runs)]
     return pd.DataFrame(rows)
 

@@ -21,7 +21,7 @@ from agentlab.environments.fault_plan import FaultPlan
 from agentlab.environments.named import get_environment
 from agentlab.environments.scenario import Scenario
 from agentlab.environments.suites import Suite, load_suite
-from agentlab.errors import StudyError
+from agentlab.errors import StudyError, seen
 from agentlab.lab.named import connected
 from agentlab.lm.recording import Recording
 from agentlab.study.cells import ARM, CEILING, CRASHED, FLOOR, INFRASTRUCTURE, Cell, Runner
@@ -326,8 +326,8 @@ def _check_reviews(arms: Sequence[Arm], suite: Suite) -> None:
         waits = next((a for a in arms if a.review is None), None) if asks else None
         if waits is not None:
             raise StudyError(
-                f"arm {waits.label!r}: {asks[0]} of {name!r} needs approval, and a study asks "
-                "nobody: give review='approve', 'reject' or a function"
+                f"arm {seen(waits.label)}: {asks[0]} of {seen(name)} needs approval, and a study "
+                "asks nobody: give review='approve', 'reject' or a function"
             )
 
 
@@ -374,7 +374,7 @@ def _rates(value: float | Sequence[float]) -> tuple[float, ...]:
     for rate in rates:
         number = isinstance(rate, (int, float)) and not isinstance(rate, bool)
         if not number or not 0 <= rate <= 1:
-            raise StudyError(f"a fault rate is a number between 0 and 1, got {rate!r}")
+            raise StudyError(f"a fault rate is a number between 0 and 1, got {seen(rate)}")
     if not rates:
         raise StudyError("a study needs at least one fault rate")
     return tuple(dict.fromkeys(float(r) for r in rates))
@@ -388,6 +388,6 @@ def _seeds(value: int | Sequence[int]) -> tuple[int, ...]:
         seeds = list(range(value))
     if not seeds or any(isinstance(s, bool) or not isinstance(s, int) for s in seeds):
         raise StudyError(
-            f"seeds must be a number of at least 1 or a list of integers, got {value!r}"
+            f"seeds must be a number of at least 1 or a list of integers, got {seen(value)}"
         )
     return tuple(dict.fromkeys(seeds))

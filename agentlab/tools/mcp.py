@@ -58,6 +58,10 @@ class Remote:
         return SERVERS.call(self.server, self.tool, arguments)
 
 
+def _unusable(text: str) -> ToolFailure:
+    return ToolFailure(text, "bad_result", permanent=True)  # the call itself ended well
+
+
 class Client:
     """One server under way.
 
@@ -143,12 +147,12 @@ class Client:
             raise ToolFailure(shown if isinstance(shown, str) else canonical(shown))
         returns = self.tools[name].returns if name in self.tools else {}
         if returns and result.structured_content is None:
-            raise ToolFailure(f"{name} gave no structured result, as it promises", "bad_result", permanent=True)
+            raise _unusable(f"{name} gave no structured result, as it promises")
         if not result.content and result.structured_content is not shown:
-            raise ToolFailure(f"{name} gave a structured result that is no JSON", "bad_result", permanent=True)
+            raise _unusable(f"{name} gave a structured result that is no JSON")
         problem = check_schema(returns, result.structured_content, name) if returns else None
         if problem is not None:
-            raise ToolFailure(problem[:500], "bad_result", permanent=True)
+            raise _unusable(problem[:500])
         return shown
 
     def _failure(self, error: Exception, tool: str, attempt: Attempt) -> ToolFailure:
@@ -166,7 +170,7 @@ class Client:
             permanent = error.code in (INVALID_PARAMS, METHOD_NOT_FOUND)
             return ToolFailure(self._told(error), "rejected", permanent)
         if attempt.sent and isinstance(error, (ValueError, TypeError)):  # an answer of odd form
-            return ToolFailure(f"{tool}: {self._told(error)}", "bad_result", permanent=True)
+            return _unusable(f"{tool}: {self._told(error)}")
         why = f"MCP server {self.server.id!r}: {_end(self._pipe) or self._told(error)}"
         if attempt.sent:
             return ToolFailure(f"{why}; what {tool} did is unknown", "lost")

@@ -25,7 +25,7 @@ from agentlab.base.schemas import (
     schema_validator as schema_validator,
 )
 from agentlab.base.values import Amount, Document, Value, record
-from agentlab.errors import ConfigError, UnknownNameError
+from agentlab.errors import ConfigError, UnknownNameError, seen
 from agentlab.tools.calls import ToolError as ToolError
 from agentlab.tools.functions import read
 from agentlab.tools.signature import Signature
@@ -115,7 +115,7 @@ class Tool:
         >>> print(Tool("t", parameters=object_schema(n={"type": "integer"})).check({"n": "x"}))
         arguments of 't': n: "x" is not of type "integer"
         """
-        what = f"arguments of {self.name!r}"
+        what = f"arguments of {seen(self.name)}"
         problem = check_schema(self.parameters, arguments, what)
         if problem is not None or self.signature is None:
             return problem
@@ -142,7 +142,7 @@ class ToolRegistry(Mapping[str, Tool]):
         self._tools: dict[str, Tool] = {}
         for tool in as_tools(tools):
             if tool.name in self._tools:
-                raise ConfigError(f"two tools are called {tool.name!r}; names must be unique")
+                raise ConfigError(f"two tools are called {seen(tool.name)}; names must be unique")
             self._tools[tool.name] = tool
 
     def __getitem__(self, name: str) -> Tool:
@@ -179,10 +179,10 @@ class Permissions(Value):
     def refusal(self, tool: Tool) -> str | None:
         """Return why a call of ``tool`` is not allowed, or None."""
         if tool.name in self.deny:
-            return f"tool {tool.name!r} is denied in this lab"
+            return f"tool {seen(tool.name)} is denied in this lab"
         if tool.effect not in self.effects:
             allowed = ", ".join(sorted(self.effects)) or "nothing"
-            return f"tool {tool.name!r} is {tool.effect}; this lab allows {allowed}"
+            return f"tool {seen(tool.name)} is {tool.effect}; this lab allows {allowed}"
         return None
 
 

@@ -13,7 +13,7 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from agentlab.base.documents import percent, shortened
-from agentlab.errors import StudyError, suggest
+from agentlab.errors import StudyError, seen, suggest
 from agentlab.plans.layout import layout
 from agentlab.plans.task_plan import StepStatus, TaskPlan, TaskStep
 
@@ -80,7 +80,7 @@ def fault_curve(
     from agentlab.study.pairing import levelled
 
     if by not in runs.columns:
-        raise StudyError(f"no column {by!r}; {suggest(by, [str(c) for c in runs.columns])}")
+        raise StudyError(f"no column {seen(by)}; {suggest(by, [str(c) for c in runs.columns])}")
     if not len(runs):
         raise StudyError("no run is finished yet, so there is nothing to draw")
     runs = runs.assign(**{by: levelled(runs[by])})
@@ -144,7 +144,9 @@ def fault_panels(
     from agentlab.study.pairing import levelled
 
     if panel not in runs.columns:
-        raise StudyError(f"no column {panel!r}; {suggest(panel, [str(c) for c in runs.columns])}")
+        raise StudyError(
+            f"no column {seen(panel)}; {suggest(panel, [str(c) for c in runs.columns])}"
+        )
     by = by or ("arm" if set(varying(runs)) - {"planner", "strategy"} else "strategy")
     runs = runs.assign(**{panel: levelled(runs[panel])})
     found = list(dict.fromkeys(runs[panel]))

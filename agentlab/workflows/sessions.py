@@ -18,7 +18,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from agentlab.base.values import Value
-from agentlab.errors import RunError, UnknownNameError
+from agentlab.errors import RunError, UnknownNameError, seen
 from agentlab.lab.lab import Lab
 from agentlab.minds.rules import TemplateResponder
 from agentlab.plans.task_plan import TaskPlan, TaskStep
@@ -211,7 +211,7 @@ class PlanningLoopSession:
             The session has ended, or it is no decision.
         """
         if not isinstance(decision, ReplanDecision):
-            raise RunError(f"expected a ReplanDecision, got {decision!r}")
+            raise RunError(f"expected a ReplanDecision, got {seen(decision)}")
         decision.checked(self.run.state.task_plan)
         future = _future()
         with self._lock:
@@ -367,7 +367,7 @@ class PlanningLoopRegistry:
         """
         with self._lock:
             if session.session_id in self._sessions:
-                raise RunError(f"there is a session {session.session_id!r} already")
+                raise RunError(f"there is a session {seen(session.session_id)} already")
             self._sessions[session.session_id] = session
 
     def get(self, session_id: str) -> PlanningLoopSession:

@@ -13,7 +13,8 @@ from hypothesis import given, settings, strategies as st
 
 import agentlab
 from agentlab.base.documents import is_json
-from agentlab.base.strict_json import DEPTH, read_file, read_json, read_json_file, read_yaml
+from agentlab.base.files import read_file
+from agentlab.base.strict_json import DEPTH, read_json, read_json_file, read_yaml
 from agentlab.errors import ConfigError, JsonError
 
 
@@ -150,9 +151,22 @@ def test_yaml_says_what_json_could():
         ("? [a]\n: 1", "expected text as a key, got a list"),
         ("a: 2001-99-99", "put this in quotes: YAML takes it for a date (line 1, column 4)"),
         ("<<: {a: 1}", "'<<' is not read here"),
-        ("a: *q", "an unknown alias"),
-        ("a: [1", "line 1, column"),
-        ("[\x01]", "special characters"),
+        ("a: *q", "an alias of nothing (line 1, column 4)"),
+        ("a: &x 1\nb: &x 2", "an anchor twice (line 2, column 4)"),
+        ("a: 1\n---\nb: 2", "there is a second document (line 2, column 1)"),
+        ("a: 010", "base 8 or 60 (line 1, column 4)"),
+        ("a: 1:30", "base 8 or 60"),
+        ("a: 1:30.5", "base 8 or 60"),
+        ("a: " + "1:" * 100_000 + "1", "base 8 or 60"),
+        ("a: 0x" + "f" * 300, "this is no int"),
+        ("- " * 100_000, "nested more than"),
+        ("[" * 100_000, "nested more than"),
+        ("{a: " * 100_000, "nested more than"),
+        ("a: \ud800", "half a surrogate pair"),
+        ("a: {", "(column 5)"),
+        ("a: [1", "(column 6)"),
+        ("a: 1\nb: [1", "(line 2, column 6)"),
+        ("[\x01]", "control characters"),
     ],
     ids=lambda x: x[:20],
 )

@@ -21,7 +21,7 @@ from agentlab.base.strict_json import read_json, read_yaml
 from agentlab.environments.blocksworld import ARM, TABLE
 from agentlab.environments.scenario import Goal, ReferencePlan, ReferenceStep, Scenario
 from agentlab.environments.suites import Suite
-from agentlab.errors import JsonError, ScenarioError
+from agentlab.errors import JsonError, ScenarioError, seen
 
 CONFIG = "configs/blocksworld.yaml"
 GOLD = "prompts/blocksworld/task_1_plan_generation.json"
@@ -120,7 +120,7 @@ def _steps(plan: str, on: dict[str, str], where: str) -> Iterator[ReferenceStep]
         parameters = PARAMETERS.get(operator, ())
         if not parameters or len(blocks) != len(parameters) or not set(blocks) <= on.keys():
             expected = f"one of {', '.join(PARAMETERS)} on the blocks {', '.join(on)}"
-            raise ScenarioError(f"{where}, line {number}: expected {expected}, got {line!r}")
+            raise ScenarioError(f"{where}, line {number}: expected {expected}, got {seen(line)}")
         tool = operator.replace("-", "_")
         step_id = f"{tool}_{number}"
         arguments = dict(zip(parameters, blocks, strict=True))
@@ -203,7 +203,8 @@ def _places(
             case _:
                 known = "on and ontable" if goal else "on, ontable, holding, clear and handempty"
                 raise ScenarioError(
-                    f"{where}: expected atoms over {known} of the declared objects, got {atom!r}"
+                    f"{where}: expected atoms over {known} of the declared objects, "
+                    f"got {seen(atom)}"
                 )
     return on
 

@@ -12,7 +12,7 @@ from typing import Any
 from agentlab.base.documents import canonical
 from agentlab.base.registry import registry
 from agentlab.base.schemas import object_schema
-from agentlab.errors import suggest
+from agentlab.errors import seen, suggest
 from agentlab.lab.bench import Action, Bench, StepOutcome, outcome_of, unknown_parameters
 from agentlab.lab.faults import advance
 from agentlab.minds.strategies.repeats import may_stand
@@ -45,7 +45,7 @@ class CallSubAgent(Action):
         problems = unknown_parameters(step, self.input_fields)
         if name not in known:
             return [
-                f"targetResource: unknown sub-agent {name!r}; {suggest(name, known)}",
+                f"targetResource: unknown sub-agent {seen(name)}; {suggest(name, known)}",
                 *problems,
             ]
         barred = _barred(name, bench)
@@ -102,7 +102,7 @@ def _barred(name: str, bench: Bench) -> str | None:
     chain = (*bench.ancestors, bench.agent().id, name)
     told = " → ".join(chain)
     if name in chain[:-1]:
-        return f"agent {name!r} would be its own ancestor: {told}"
+        return f"agent {seen(name)} would be its own ancestor: {told}"
     if bench.strategy.budget.depth < 1:
         return f"sub-agents are nested too deep (at most {len(chain) - 2}): {told}"
     return None
@@ -136,11 +136,11 @@ def _outcome(name: str, last: State, lab: Bench) -> StepOutcome:
     unknown = any(may_stand(last, lab, r.step_id) for r in last.task_results)
     response = last.final_response or ""
     if last.error is not None:
-        return StepOutcome(error=f"sub-agent {name!r}: {last.error}", interrupted=unknown)
+        return StepOutcome(error=f"sub-agent {seen(name)}: {last.error}", interrupted=unknown)
     if last.ended is not Outcome.COMPLETED:
         reasons = [r.error for r in last.task_results if r.error is not None]
         why = reasons[-1] if reasons else "nothing was carried out"
         said = f"; it said: {response[:SHOWN]}"
-        text = f"sub-agent {name!r}: its plan {last.ended}: {why}{said}"
+        text = f"sub-agent {seen(name)}: its plan {last.ended}: {why}{said}"
         return StepOutcome(error=text, interrupted=unknown)
     return StepOutcome(result={"response": response, "answer": last.answer})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from agentlab.errors import suggest
+from agentlab.errors import seen, suggest
 from agentlab.lab.bench import Action, Bench, StepOutcome, outcome_of
 from agentlab.plans.task_plan import ActionType, TaskStep
 from agentlab.state.records import UnderWay
@@ -27,13 +27,13 @@ class CallTool(Action):
         """Refuse tools that this lab does not have and parameters that no schema names."""
         name = step.target_resource
         if name not in bench.tools:
-            return [f"targetResource: unknown tool {name!r}; {suggest(name, bench.tools)}"]
+            return [f"targetResource: unknown tool {seen(name)}; {suggest(name, bench.tools)}"]
         schema = bench.tools[name].parameters
         properties = schema.get("properties", {})
         if schema.get("additionalProperties") is not False:
             return []
         return [
-            f"parameter {key!r} is none of {name}'s; {suggest(key, properties)}"
+            f"parameter {seen(key)} is none of {name}'s; {suggest(key, properties)}"
             for key in step.parameters
             if key not in properties
         ]

@@ -6,7 +6,7 @@ from typing import Any
 
 from agentlab.base.documents import canonical
 from agentlab.base.schemas import object_schema
-from agentlab.errors import LMError
+from agentlab.errors import LMError, seen
 from agentlab.lab.bench import Action, Bench, StepOutcome, unknown_parameters
 from agentlab.lm.door import lm_errors
 from agentlab.lm.serde import load_dspy
@@ -31,7 +31,9 @@ class LlmGenerate(Action):
         if bench.model is None:
             problems.append(NO_MODEL)
         if step.target_resource:
-            problems.append(f"targetResource: llm_generate has none, got {step.target_resource!r}")
+            problems.append(
+                f"targetResource: llm_generate has none, got {seen(step.target_resource)}"
+            )
         return problems
 
     def offers(self, bench: Bench) -> list[Tool]:

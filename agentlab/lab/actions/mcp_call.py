@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from agentlab.errors import suggest
+from agentlab.errors import seen, suggest
 from agentlab.lab.actions.call_tool import CallTool, of_server
 from agentlab.lab.bench import Bench
 from agentlab.plans.task_plan import ActionType, TaskStep
@@ -26,12 +26,14 @@ class McpCall(CallTool):
             return super().check(step, bench)
         server, slash, _ = target.partition("/")
         if not slash:
-            return [f"targetResource: expected 'server/tool', got {target!r}"]
+            return [f"targetResource: expected 'server/tool', got {seen(target)}"]
         servers = sorted({n.partition("/")[0] for n in known})
         if server not in servers:
-            return [f"targetResource: unknown MCP server {server!r}; {suggest(server, servers)}"]
+            return [
+                f"targetResource: unknown MCP server {seen(server)}; {suggest(server, servers)}"
+            ]
         there = [n for n in known if n.startswith(f"{server}/")]
-        return [f"targetResource: unknown MCP tool {target!r}; {suggest(target, there)}"]
+        return [f"targetResource: unknown MCP tool {seen(target)}; {suggest(target, there)}"]
 
     def offers(self, bench: Bench) -> list[Tool]:
         """Return the tools of the lab's servers."""

@@ -18,7 +18,7 @@ from typing import Any
 
 from agentlab.base.schemas import object_schema
 from agentlab.base.values import Value
-from agentlab.errors import ConfigError, PlanValidationError, PlanViolation, suggest
+from agentlab.errors import ConfigError, PlanValidationError, PlanViolation, seen, suggest
 from agentlab.lm.adapters import DocumentAdapter, signature, unfenced
 from agentlab.lm.door import lm_errors
 from agentlab.lm.model import Model
@@ -178,12 +178,11 @@ class ContractPlanner:
         if not request.objective.strip():
             return "the objective is blank"
         if request.mode is PlanMode.DECOMPOSE:
-            return f"expected no direct target, got {target!r}" if target is not None else None
+            return f"expected no direct target, got {seen(target)}" if target is not None else None
         if target in known:
             return None
-        return (
-            f"expected a registered direct target, got {target!r}; {suggest(target or '', known)}"
-        )
+        near = suggest(target or "", known)
+        return f"expected a registered direct target, got {seen(target)}; {near}"
 
     def _read(self, text: str, request: SpecRequest) -> PlanSpec:
         document = parsed(text)
@@ -194,7 +193,9 @@ class ContractPlanner:
                 document = {**whole, **document, "steps": whole["steps"]}
         spec = PlanCodec().read(document)
         wrong = [
-            PlanViolation(None, name, f"is the application's: expected {mine!r}, got {its!r}")
+            PlanViolation(
+                None, name, f"is the application's: expected {seen(mine)}, got {seen(its)}"
+            )
             for name, mine, its in (
                 ("revision", request.revision, spec.revision),
                 ("objective", request.objective, spec.objective),

@@ -23,7 +23,7 @@ from agentlab.base.documents import Json, canonical, digest
 from agentlab.base.randomness import generator, uniform
 from agentlab.base.strict_json import read_json
 from agentlab.environments.scenario import ReferenceStep
-from agentlab.errors import ConfigError, JsonError, PlanParseError
+from agentlab.errors import ConfigError, JsonError, PlanParseError, seen
 from agentlab.minds.base import Kit, PlanRequest
 from agentlab.plans.parsing import fresh_id
 from agentlab.plans.references import references
@@ -74,7 +74,7 @@ class Noise:
         for name, value in named.items():
             number = isinstance(value, (int, float)) and not isinstance(value, bool)
             if not number or not 0 <= value <= 1:
-                raise ConfigError(f"expected {name} between 0 and 1, got {value!r}")
+                raise ConfigError(f"expected {name} between 0 and 1, got {seen(value)}")
 
     @property
     def silent(self) -> bool:

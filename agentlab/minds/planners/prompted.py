@@ -9,7 +9,7 @@ from typing import Any
 
 from agentlab.base.documents import Json, canonical
 from agentlab.base.strict_json import read_json_file
-from agentlab.errors import ConfigError
+from agentlab.errors import ConfigError, seen
 from agentlab.minds.base import FULL, INITIAL, PlanRequest
 from agentlab.plans.task_plan import StepStatus, TaskStep
 
@@ -125,12 +125,14 @@ def _restored(kind: type[Prompted], state: str, options: dict[str, Json]) -> Pro
 
 def _load(program: Any, path: Path) -> None:
     if path.suffix != ".json":
-        raise ConfigError(f"expected a program saved as .json, got {str(path)!r}")
+        raise ConfigError(f"expected a program saved as .json, got {seen(str(path))}")
     read_json_file(path, ConfigError)  # dspy's own reader takes what is no JSON
     try:
         program.load(str(path))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as e:
-        raise ConfigError(f"program {str(path)!r} cannot be read: {type(e).__name__}: {e}") from e
+        raise ConfigError(
+            f"program {seen(str(path))} cannot be read: {type(e).__name__}: {e}"
+        ) from e
 
 
 def tool_line(

@@ -15,7 +15,7 @@ from itertools import product
 from math import prod
 from typing import Any
 
-from agentlab.errors import ConfigError, UnknownNameError
+from agentlab.errors import ConfigError, UnknownNameError, seen
 from agentlab.minds.strategies.base import Budget, Strategy
 
 KINDS = tuple(f.name for f in fields(Budget))
@@ -57,7 +57,7 @@ def budget_levels(budget: Any) -> tuple[str, ...]:
     """
     named = _named(budget)
     if not named:
-        raise ConfigError(f"expected {_EXAMPLE}, got {budget!r}")
+        raise ConfigError(f"expected {_EXAMPLE}, got {seen(budget)}")
     return tuple(
         _text(dict(zip(named, bounds, strict=True))) for bounds in product(*named.values())
     )
@@ -74,7 +74,7 @@ def budget_text(budget: Any) -> str:
     levels = budget_levels(budget)
     if len(levels) > 1:
         raise ConfigError(
-            f"expected one bound of each kind, got {budget!r}, which stands for {len(levels)} "
+            f"expected one bound of each kind, got {seen(budget)}, which stands for {len(levels)} "
             "budgets; give them to a grid"
         )
     return levels[0]
@@ -108,7 +108,7 @@ def _named(budget: Any) -> dict[str, list[Bound]]:
     elif isinstance(budget, str):
         pairs = _spelled(budget)
     else:
-        raise ConfigError(f"expected {_EXAMPLE}, got {budget!r}")
+        raise ConfigError(f"expected {_EXAMPLE}, got {seen(budget)}")
     found: dict[str, dict[Bound, None]] = {}
     for kind, value in pairs:
         if kind not in KINDS:
@@ -132,7 +132,7 @@ def _spelled(text: str) -> Iterator[tuple[str, str]]:
         if given:
             kind = name.strip()
         elif not kind:
-            raise ConfigError(f"expected {_EXAMPLE}, got {text!r}; kinds: {', '.join(KINDS)}")
+            raise ConfigError(f"expected {_EXAMPLE}, got {seen(text)}; kinds: {', '.join(KINDS)}")
         yield kind, (value if given else part).strip()
 
 
@@ -153,7 +153,7 @@ def _bound(kind: str, value: Any) -> Bound:
 def _read(kind: str, text: str) -> int | float:
     if not re.fullmatch(r"[+-]?[0-9]+(\.[0-9]*)?(e[+-]?[0-9]+)?", text):
         what = "a number or none" if getattr(Budget(), kind) is None else "a number"
-        raise ConfigError(f"budget {kind}: expected {what}, got {text[:40]!r}")
+        raise ConfigError(f"budget {kind}: expected {what}, got {seen(text[:40])}")
     return (
         int(text) if text.lstrip("+-").isdecimal() and len(text) <= len(str(MOST)) else float(text)
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from inspect import signature
 
+from agentlab.errors import seen
 from agentlab.minds.strategies import scopes, triggers
 from agentlab.minds.strategies.base import Budget, Strategy, WhenNoPlan
 from agentlab.minds.strategies.repeats import Unknown
@@ -119,11 +120,11 @@ def event_driven(
     when_no_plan : {"stop", "keep"}
     """
     if threshold not in list(Severity):
-        raise ValueError(f"expected a threshold of {', '.join(Severity)}, got {threshold!r}")
+        raise ValueError(f"expected a threshold of {', '.join(Severity)}, got {seen(threshold)}")
     if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
-        raise ValueError(f"expected a batch of at least 1 event, got {batch!r}")
+        raise ValueError(f"expected a batch of at least 1 event, got {seen(batch)}")
     if decider not in ("rules", "lm"):
-        raise ValueError(f"expected decider 'rules' or 'lm', got {decider!r}")
+        raise ValueError(f"expected decider 'rules' or 'lm', got {seen(decider)}")
     name = _named(
         event_driven, threshold=str(threshold), batch=batch, milestones=milestones,
         decider=decider, replans=replans, when_no_plan=when_no_plan,

@@ -6,6 +6,7 @@ from typing import Any, get_args
 
 from agentlab.base.documents import composed
 from agentlab.environments.fault_plan import SPOILS_RESULT, Persistence
+from agentlab.errors import seen
 from agentlab.minds.base import Kit
 from agentlab.minds.strategies.base import Scope
 from agentlab.minds.strategies.repeats import Unknown, may_stand, not_again
@@ -33,11 +34,11 @@ def step(k: int, wait: float = 0.0, unknown: Unknown = "refuse") -> Scope:
         Offer nothing about a call whose outcome is unknown, or make it again all the same.
     """
     if isinstance(k, bool) or not isinstance(k, int) or k < 0:
-        raise ValueError(f"expected a number of retries k of at least 0, got {k!r}")
+        raise ValueError(f"expected a number of retries k of at least 0, got {seen(k)}")
     if wait < 0:
-        raise ValueError(f"expected a wait of at least 0 seconds, got {wait!r}")
+        raise ValueError(f"expected a wait of at least 0 seconds, got {seen(wait)}")
     if unknown not in get_args(Unknown):
-        raise ValueError(f"expected unknown 'refuse' or 'repeat', got {unknown!r}")
+        raise ValueError(f"expected unknown 'refuse' or 'repeat', got {seen(unknown)}")
 
     def scope(trigger: Trigger, state: State, kit: Kit) -> ReplanDecision | None:
         attempts = state.attempts.get(trigger.step_id, 0) if trigger.step_id else 0

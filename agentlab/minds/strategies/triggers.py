@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from itertools import chain, takewhile
 
 from agentlab.environments.fault_plan import FaultKind, Visibility
+from agentlab.errors import seen
 from agentlab.minds.strategies.base import TriggerRule
 from agentlab.plans.task_plan import StepStatus, TaskStep
 from agentlab.state.decisions import TriggerPoint
@@ -53,7 +54,7 @@ def every(n: int) -> TriggerRule:
     With n = 1 also after a step that was settled without having been executed.
     """
     if isinstance(n, bool) or not isinstance(n, int) or n < 1:
-        raise ValueError(f"expected an integer n of at least 1, got {n!r}")
+        raise ValueError(f"expected an integer n of at least 1, got {seen(n)}")
 
     def trigger(point: TriggerPoint, state: State, step_id: str | None) -> str | None:
         if point is not TriggerPoint.AFTER_STEP:

@@ -13,7 +13,7 @@ from typing import Any
 
 from agentlab.base.documents import Json
 from agentlab.base.schemas import schema_validator
-from agentlab.errors import PlanValidationError, PlanViolation, ReferenceError_, suggest
+from agentlab.errors import PlanValidationError, PlanViolation, ReferenceError_, seen, suggest
 from agentlab.plans.contract.codec import field
 from agentlab.plans.contract.spec import PlanSpec, PlanStep
 from agentlab.plans.parsing import parse_plan
@@ -103,7 +103,7 @@ def _check(spec: PlanSpec, bindings: Mapping[str, dict[str, Any]], answer: str |
     ]
     for name, step in steps.items():
         found += [
-            PlanViolation(name, "dependencies", f"unknown step {d!r}; {suggest(d, steps)}")
+            PlanViolation(name, "dependencies", f"unknown step {seen(d)}; {suggest(d, steps)}")
             for d in step.dependencies
             if d not in steps
         ]
@@ -118,7 +118,7 @@ def _check(spec: PlanSpec, bindings: Mapping[str, dict[str, Any]], answer: str |
 def _unfit(schema: dict[str, Any], parameters: Json) -> Iterator[tuple[str, str]]:
     """Yield where parameters do not fit, as far as it can be known before references resolve."""
     if not isinstance(parameters, dict):
-        yield "parameters", f"expected an object, got {parameters!r}"
+        yield "parameters", f"expected an object, got {seen(parameters)}"
         return
     if problem := _malformed(parameters):
         yield "parameters", problem

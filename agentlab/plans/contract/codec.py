@@ -19,7 +19,7 @@ from typing import Any
 from agentlab.base.documents import Json, shortened
 from agentlab.base.schemas import DIALECT, object_schema, schema_validator
 from agentlab.base.strict_json import all_problems, read_json
-from agentlab.errors import JsonError, PlanValidationError, PlanViolation
+from agentlab.errors import JsonError, PlanValidationError, PlanViolation, seen
 from agentlab.plans.contract.spec import SCHEMA_VERSION, PlanSpec, PlanStep, PlanStepStatus
 
 NESTING = 128
@@ -158,7 +158,7 @@ def json_problems(value: Any, path: Path = ()) -> Iterator[tuple[Path, str]]:
 
 def _key_problem(key: Any) -> str | None:
     if not isinstance(key, str):
-        return f"a key must be text, got {key!r}"
+        return f"a key must be text, got {seen(key)}"
     return f"the key {key!a} holds half of a surrogate pair" if _SURROGATE.search(key) else None
 
 
@@ -188,10 +188,10 @@ def _wrong(document: Json) -> Iterator[tuple[Path, str]]:
             for name in error.kind.unexpected:
                 yield (*path, name), "is no field of it"
         elif error.kind.name == "pattern":
-            kinds = f"expected 'tool:<name>' or 'agent:<name>', got {error.instance!r}"
+            kinds = f"expected 'tool:<name>' or 'agent:<name>', got {seen(error.instance)}"
             yield path, "is blank" if error.kind.pattern == "\\S" else shortened(kinds, 200)
         elif error.kind.name == "const":
-            kinds = f"expected {error.kind.expected_value!r}, got {error.instance!r}"
+            kinds = f"expected {seen(error.kind.expected_value)}, got {seen(error.instance)}"
             yield path, shortened(kinds, 200)
         else:
             yield path, shortened(error.message, 200)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from agentlab.base.documents import Json, canonical
 from agentlab.base.schemas import schema_problem
 from agentlab.base.values import Document, Value
-from agentlab.errors import ConfigError
+from agentlab.errors import ConfigError, seen
 from agentlab.plans.graph import PlanDiff, compared
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ def _capability(kind: str, name: str, told: str, *schemas: dict[str, Any]) -> Pl
         output_schema=schemas[1],
     )  # fmt: skip
     if problems := made.problems():
-        raise ConfigError(f"capability {target!r}: {'; '.join(problems)}")
+        raise ConfigError(f"capability {seen(target)}: {'; '.join(problems)}")
     return made
 
 

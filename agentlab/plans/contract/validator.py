@@ -12,7 +12,7 @@ from graphlib import CycleError, TopologicalSorter
 from agentlab.base.documents import canonical
 from agentlab.base.schemas import schema_problem
 from agentlab.base.values import Document
-from agentlab.errors import ConfigError, PlanValidationError, PlanViolation, suggest
+from agentlab.errors import ConfigError, PlanValidationError, PlanViolation, seen, suggest
 from agentlab.plans.contract.codec import field, json_problems
 from agentlab.plans.contract.spec import (
     SCHEMA_VERSION,
@@ -70,7 +70,7 @@ class PlanValidator:
             if target in self.capabilities:
                 problems.append("two capabilities share this target")
             if problems:
-                raise ConfigError(f"capability {target!r}: {'; '.join(problems)}")
+                raise ConfigError(f"capability {seen(target)}: {'; '.join(problems)}")
             self.capabilities[target] = capability
             schemas = canonical(capability.input_schema), canonical(capability.output_schema)
             self._schemas[target] = schemas
@@ -132,7 +132,7 @@ class PlanValidator:
         known = self._schemas.get(target)
         if known is None:
             near = suggest(target, self.capabilities)
-            yield "executionTarget", f"unknown capability {target!r}; {near}"
+            yield "executionTarget", f"unknown capability {seen(target)}; {near}"
         schemas = (("inputSchema", step.input_schema), ("outputSchema", step.output_schema))
         for i, (name, schema) in enumerate(schemas):
             if problem := _differs(schema, None if known is None else known[i], target):
@@ -148,7 +148,7 @@ class PlanValidator:
                 if other in graph:
                     graph[step.step_id].add(other)
                     continue
-                problem = f"unknown step {other!r}; {suggest(other, graph)}"
+                problem = f"unknown step {seen(other)}; {suggest(other, graph)}"
                 yield PlanViolation(step.step_id, "dependencies", problem)
         cycles = list(_cycles(graph))
         for cycle in cycles:
@@ -186,7 +186,7 @@ def _differs(schema: Document, known: str | None, target: str) -> str | None:
     except (TypeError, ValueError, RecursionError):
         pass  # no JSON: told below
     problem = schema_problem(schema)
-    return problem or (None if known is None else f"is not that of {target!r}")
+    return problem or (None if known is None else f"is not that of {seen(target)}")
 
 
 def _cycles(graph: Mapping[str, set[str]]) -> Iterator[list[str]]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from agentlab.base.strict_json import read_json_file
-from agentlab.errors import ConfigError
+from agentlab.errors import ConfigError, seen
 from agentlab.state.state import Outcome
 from agentlab.views.cli.asking import People
 from agentlab.views.cli.options import NoLock
@@ -128,7 +128,7 @@ def _made(
     made = Made(config.id, registry, lm, planner, strategy, fixed, workers)
     if lm is None and config.model is None and plan is None and planner is None:
         raise ConfigError(
-            f"agent {agent!r} has no language model to plan with: --lm names one, as in "
+            f"agent {seen(agent)} has no language model to plan with: --lm names one, as in "
             "--lm openai/gpt-4o-mini; or give the plan by --plan FILE.json"
         )
     return made

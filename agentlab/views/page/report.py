@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentlab.base.documents import interval, number, percent
-from agentlab.errors import StudyError, suggest
+from agentlab.errors import StudyError, seen, suggest
 from agentlab.study.compare import APART, limits, pairwise
 from agentlab.study.definition import command
 from agentlab.study.family import FEWEST_CLUSTERS
@@ -232,7 +232,7 @@ def compared_by(runs: pd.DataFrame, baseline: str | None = None) -> list[str]:
     found = [f for f in dict.fromkeys([*factors, "arm"]) if baseline in set(levelled(runs[f]))]
     if not found:
         known = sorted({str(v) for f in [*factors, "arm"] for v in levelled(runs[f])})
-        raise StudyError(f"no arm or level {baseline!r}; {suggest(baseline, known)}")
+        raise StudyError(f"no arm or level {seen(baseline)}; {suggest(baseline, known)}")
     return found
 
 
