@@ -45,6 +45,7 @@ ATTRIBUTES = {
     "aria-pressed", "xmlns", "viewbox", "width", "height", "x", "y", "rx", "fill", "stroke",
     "stroke-width", "stroke-dasharray", "text-anchor", "font-family", "font-size", "font-weight",
     "d", "points", "type", "data-call", "data-review", "data-answer", "placeholder", "rows",
+    "data-agentlab-place",
 }  # fmt: skip
 
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
+from agentlab.errors import ConfigError
+
 if TYPE_CHECKING:
     from agentlab.runs.run import Run
 
 
 def mimebundle(run: Run) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the live form of a run (data, metadata) where a notebook can show it, else nothing.
+    """Return how a notebook shows a run that can be steered (data, metadata), else nothing.
 
-    The static form and the plain one come from the run itself.
+    The plain form, and elsewhere the static one, come from the run itself.
     """
     module = sys.modules.get("IPython")
     shell = module.get_ipython() if module is not None else None
@@ -20,6 +22,6 @@ def mimebundle(run: Run) -> tuple[dict[str, Any], dict[str, Any]]:
         return {}, {}
     try:
         from agentlab.views.inspector.inspector import inspector_of
-    except ImportError:
+    except (ImportError, ConfigError):  # no widgets here
         return {}, {}
-    return inspector_of(run).live_form()
+    return inspector_of(run).forms(run._repr_html_())

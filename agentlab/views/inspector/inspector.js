@@ -407,4 +407,44 @@ function render({ model, el }) {
   };
 }
 
-export default { render };
+// ---- the live form in the place of the static one (see place.py)
+
+function initialize({ model }) {
+  const live = new Map(); // place in the page to what takes the live form away again
+  const word = `${Date.now()} ${Math.random()}`; // only a kernel can answer with it
+  const found = () => document.querySelectorAll(`[data-agentlab-place="${model.get("place")}"]`);
+
+  const put = (place) => {
+    const el = make("div");
+    const leave = render({ model, el });
+    const before = [...place.childNodes];
+    place.replaceChildren(el);
+    return () => {
+      leave();
+      place.replaceChildren(...before);
+    };
+  };
+  const look = () => {
+    const fresh = [...found()].filter((place) => !live.has(place));
+    if (!fresh.length) return;
+    for (const [place, leave] of live) if (!place.isConnected && live.delete(place)) leave();
+    for (const place of fresh) live.set(place, put(place));
+  };
+  const watch = new MutationObserver(look);
+  const begin = () => {
+    if (model.get("answered") !== word) return;
+    model.off("change:answered", begin);
+    watch.observe(document.body, { childList: true, subtree: true });
+    look();
+  };
+  model.on("change:answered", begin);
+  model.set("asked", word);
+  model.save_changes();
+  return () => {
+    watch.disconnect();
+    for (const leave of live.values()) leave();
+    live.clear();
+  };
+}
+
+export default { initialize, render };

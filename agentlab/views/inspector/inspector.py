@@ -20,9 +20,6 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary, ref
 
-import anywidget
-import traitlets
-
 from agentlab.base.documents import shortened
 from agentlab.environments.fault_plan import FaultKind, Persistence, TargetedFault
 from agentlab.errors import AgentLabError, PlanError, PlanParseError, RunError, UnknownNameError
@@ -33,6 +30,7 @@ from agentlab.state.events import ChangeType, ContextChangeEvent
 from agentlab.state.state import State
 from agentlab.state.tool_loop import Answer
 from agentlab.trace.span import Span
+from agentlab.views.inspector.place import Placed
 from agentlab.views.inspector.plan_text import edited_plan, remaining_text
 from agentlab.views.inspector.view import happened, named, offered, panels, stands
 from agentlab.views.page import html
@@ -48,7 +46,7 @@ SAID = 500
 HERE = Path(__file__).parent
 
 
-class Inspector(anywidget.AnyWidget):
+class Inspector(Placed):
     """Show and steer a run.
 
     Parameters
@@ -69,7 +67,6 @@ class Inspector(anywidget.AnyWidget):
 
     _esm = HERE / "inspector.js"
     _css = HERE.parent / "page" / "agentlab.css"
-    view = traitlets.Dict().tag(sync=True)
 
     def __init__(self, run: Run) -> None:
         self.run = run
@@ -88,16 +85,10 @@ class Inspector(anywidget.AnyWidget):
         self.refresh()
         _follow_cells(self)
 
-    def live_form(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the widget's own part of a mimebundle: data and metadata."""
-        data, metadata = super()._repr_mimebundle_() or ({}, {})
-        return {k: v for k, v in data.items() if k != "text/plain"}, metadata
-
     def _repr_mimebundle_(self, **options: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the live form, and the static one for viewers without widgets."""
-        static = {"text/plain": repr(self), "text/html": html.run_html(self.run)}
-        data, metadata = self.live_form()
-        return {**static, **data}, metadata
+        """Return the static form, in whose place the live one is put (see ``place``)."""
+        data, metadata = self.forms(html.run_html(self.run))
+        return {**data, "text/plain": repr(self)}, metadata
 
     def __repr__(self) -> str:
         return f"<inspector of run {self.run.run_id}>"

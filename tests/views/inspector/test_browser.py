@@ -116,6 +116,15 @@ run
 """
 
 
+TWICE = """
+import agentlab as al
+evil = "<img src=x onerror='window.evil=1'>"
+run = al.autonomous.start(al.Lab(al.load_suite("travel")["travel-medium-000"]), f"go {evil}")
+run.finish();
+run
+"""
+
+
 class Page:
     """A notebook open in JupyterLab, all of its cells run."""
 
@@ -488,3 +497,67 @@ def test_it_fits(opened, width):
         )
         assert wide[0] <= wide[1] + 1
     page.shoot(f"fits-{width}")
+
+
+# ---- without a kernel ---------------------------------------------------------------------------
+
+
+def _reference(text: str) -> bool:
+    return any(w in text for w in ("widget-view+json", "model not found", "Loading widget"))
+
+
+def test_a_saved_notebook_opened_again_shows_the_static_form(opened, server, browser):
+    address, folder = server
+    page = opened("saved", TWICE, "al.Inspector(run)")
+    page.page.wait_for_function("document.querySelectorAll('.agentlab-live').length == 2")
+    assert page.page.locator(".agentlab-static").count() == 0
+    page.page.keyboard.press("Control+s")
+    saved = folder / "saved.ipynb"
+    _wait(lambda: "agentlab-static" in saved.read_text(encoding="utf-8"))
+    assert not _reference(saved.read_text(encoding="utf-8"))
+
+    page.page.reload()  # the kernel lives on, and so does the live form
+    page.page.wait_for_function("document.querySelectorAll('.agentlab-live').length == 2")
+    page.one(".agentlab-tab-trace").click()
+
+    for session in _get(f"{address}/api/sessions?token={TOKEN}"):
+        if session["path"] == "saved.ipynb":
+            end = urllib.request.Request(
+                f"{address}/api/sessions/{session['id']}?token={TOKEN}", method="DELETE"
+            )
+            urllib.request.urlopen(end, timeout=10).close()
+    context = browser.new_context(viewport={"width": 1280, "height": 1000})
+    try:
+        again = context.new_page()
+        again.goto(f"{address}/lab/workspaces/again/tree/saved.ipynb?token={TOKEN}&reset")
+        again.locator(".agentlab-static .agentlab-task").first.wait_for()
+        again.wait_for_timeout(3000)  # whatever a front end would still put there
+        again.screenshot(path=str(page.shots / "saved-0-again.png"))
+        assert again.locator(".agentlab-static .agentlab-task:visible").count() == 2
+        assert again.locator(".agentlab-live").count() == 0
+        outputs = again.locator(".jp-OutputArea-output").all_inner_texts()
+        assert all("goal reached" in t and not _reference(t) for t in outputs)
+        assert again.evaluate("window.evil") is None
+    finally:
+        context.close()
+
+
+def test_an_exported_notebook_shows_the_static_form(browser, tmp_path):
+    import nbformat
+
+    cells = [nbformat.v4.new_code_cell(c.strip()) for c in (TWICE, "al.Inspector(run)")]
+    nbformat.write(nbformat.v4.new_notebook(cells=cells), tmp_path / "book.ipynb")
+    command = [sys.executable, "-m", "nbconvert", "--to", "html", "--execute", "book.ipynb"]
+    env = {**os.environ, "IPYTHONDIR": str(tmp_path / "ipython")}
+    subprocess.run(command, cwd=tmp_path, env=env, check=True, capture_output=True, timeout=300)
+    context = browser.new_context(viewport={"width": 1280, "height": 1000}, offline=True)
+    try:
+        page = context.new_page()
+        page.goto((tmp_path / "book.html").as_uri(), wait_until="domcontentloaded")
+        shots = Path(os.environ.get("AGENTLAB_SCREENSHOTS", tmp_path))
+        page.screenshot(path=str(shots / "exported.png"))
+        assert page.locator(".agentlab-static .agentlab-task:visible").count() == 2
+        assert page.locator(".jp-OutputArea-output >> text=goal reached").count() == 2
+        assert page.evaluate("window.evil") is None
+    finally:
+        context.close()

@@ -341,11 +341,34 @@ def test_a_run_has_one_inspector_however_often_it_is_shown(run, front_end):
     assert inspector_of(run) is not first
 
 
-def test_a_mimebundle_has_the_static_form_too(run):
+def test_what_a_notebook_keeps_is_the_static_form(run, check):
+    shown = Inspector(run)
+    data, _ = shown._repr_mimebundle_()
+    assert set(data) == {"text/plain", "text/html"}
+    assert run._repr_html_() in data["text/html"]
+    assert shown.place in check(data["text/html"]).values
+    assert data["text/plain"] == f"<inspector of run {run.run_id}>"
+    assert Inspector(run).place != shown.place
+
+
+def test_a_host_that_needs_a_reference_to_the_widget_gets_both_forms(run, monkeypatch):
+    monkeypatch.setenv("VSCODE_PID", "1")
+    monkeypatch.delenv("JPY_SESSION_NAME", raising=False)
     data, _ = Inspector(run)._repr_mimebundle_()
     assert data["text/html"] == run._repr_html_()
-    assert data["text/plain"] == f"<inspector of run {run.run_id}>"
     assert data["application/vnd.jupyter.widget-view+json"]["model_id"] == "fake"
+    monkeypatch.setenv("JPY_SESSION_NAME", "book.ipynb")  # JupyterLab in a terminal of VS Code
+    data, _ = Inspector(run)._repr_mimebundle_()
+    assert set(data) == {"text/plain", "text/html"}
+
+
+def test_only_a_kernel_answers_a_front_end(run, front_end):
+    front = front_end(run)
+    front.comm.deliver(
+        {"content": {"data": {"method": "update", "state": {"asked": "a word"}}}, "buffers": []}
+    )
+    answers = [m["state"]["answered"] for m in front.comm.sent if "answered" in m.get("state", ())]
+    assert answers[-1] == "a word"
 
 
 def test_every_action_of_the_front_end_exists():

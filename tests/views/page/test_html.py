@@ -7,6 +7,7 @@ import sys
 import time
 from types import SimpleNamespace
 
+import pytest
 from hypothesis import given, settings, strategies as st
 from IPython.core.formatters import DisplayFormatter
 
@@ -249,7 +250,7 @@ def test_messages_of_a_prompt_stand_one_under_another(check):
 # ---- where it is shown ------------------------------------------------------------------------
 
 
-def test_a_notebook_gets_the_live_form_and_the_static_one(chain, monkeypatch, check):
+def test_a_notebook_gets_the_static_form_and_where_the_live_one_goes(chain, monkeypatch, check):
     import IPython
 
     run = al.autonomous.start(al.Lab(chain()))
@@ -259,11 +260,33 @@ def test_a_notebook_gets_the_live_form_and_the_static_one(chain, monkeypatch, ch
         shell.events = SimpleNamespace(register=lambda *a: None)
         monkeypatch.setattr(IPython, "get_ipython", lambda shell=shell: shell)
         data, _ = DisplayFormatter().format(run)
-        assert set(data) == plain | (
-            {"application/vnd.jupyter.widget-view+json"} if live else set()
-        )
+        assert set(data) == plain  # what refers to a widget is dead in a file
+        assert ("data-agentlab-place" in data["text/html"]) == live
+        assert run._repr_html_() in data["text/html"]
         assert data["text/plain"] == repr(run)
         check(data["text/html"])
+
+
+@pytest.mark.parametrize("missing", ["anywidget", "traitlets", "ipywidgets"])
+def test_without_widgets_a_notebook_gets_the_static_form(missing):
+    code = f"""
+import sys
+from types import SimpleNamespace
+import IPython
+sys.modules[{missing!r}] = None
+import agentlab as al
+run = al.autonomous.start(al.Lab(al.load_suite("chain")[0]))
+IPython.get_ipython = lambda: SimpleNamespace(kernel=object())
+assert run._repr_mimebundle_() == ({{}}, {{}})
+assert "no plan yet" in run._repr_html_()
+try:
+    al.Inspector(run)
+except al.AgentLabError as e:
+    assert "pip install anywidget" in str(e), e
+else:
+    raise SystemExit("no error")
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_nothing_heavy_is_imported_until_a_widget_is_shown():
