@@ -1,5 +1,7 @@
 """The exception tree. Constructors do nothing but hold what they are given.
 
+It is over 400 lines since a tree is read whole.
+
 AgentLabError
 ├── UnknownNameError          a name that no registry or suite knows; carries the nearest known ones
 ├── JsonError                 a text or value that is not JSON, or YAML, as it is read here
