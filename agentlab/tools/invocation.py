@@ -36,7 +36,11 @@ def carried_out(tool: Tool, arguments: dict[str, Any]) -> tuple[Json, ToolError 
     """
     assert tool.function is not None
     try:
-        result = tool.function(**tool.converted(arguments))
+        given = tool.converted(arguments)
+    except BaseException as e:  # it was checked, but what it depends on may have changed
+        return None, _unfit(tool, arguments, e)
+    try:
+        result = tool.function(**given)
         if isawaitable(result):
             result = awaited(result, tool.timeout, tool.name)
     except BaseException as e:
@@ -49,6 +53,13 @@ def carried_out(tool: Tool, arguments: dict[str, Any]) -> tuple[Json, ToolError 
         return None, ToolError(code="not_json", message=text, permanent=True)
     except BaseException as e:  # of a class that is anybody's, while it was read
         return None, _error(e, "not_json")
+
+
+def _unfit(tool: Tool, arguments: dict[str, Any], error: BaseException) -> ToolError:
+    if tool.signature is None or isinstance(error, KeyboardInterrupt):
+        return _error(error)
+    text = f"arguments of {tool.name!r}: {tool.signature.explained(error, arguments)}"
+    return ToolError(code="bad_arguments", message=told(text))
 
 
 def _error(error: BaseException, code: str = "exception") -> ToolError:

@@ -57,9 +57,11 @@ class _Call:
         self._task: asyncio.Task[None] | None = None
 
     def begin(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Start it; in the loop's thread."""
+        """Start it, unless it was cancelled before; in the loop's thread."""
         self._task = loop.create_task(self._body(), context=self._context)
         self._task.add_done_callback(self._end)
+        if self.heard.is_set():
+            self._task.cancel()
 
     def cancel(self) -> None:
         """Cancel it; in the loop's thread."""
@@ -166,8 +168,8 @@ class Loop:
         token.when_cancelled(lambda: _soon(loop, call.cancel))
         if outer is not None:
             outer.when_cancelled(token.cancel)
-        _soon(loop, lambda: call.begin(loop))
         try:
+            _soon(loop, lambda: call.begin(loop))
             late = not call.ended.wait(min(seconds, threading.TIMEOUT_MAX))
         except BaseException:  # Ctrl-C
             token.cancel()

@@ -6,7 +6,7 @@ lists, enums by their values, models and dataclasses as objects, bytes as UTF-8.
 arrays go out by ``tolist``.
 
 What leaves here is a tree of its own, of plain dicts, lists and scalars: numbers are finite, text
-is Unicode without halves of surrogate pairs, it is at most ``DEPTH`` levels deep and of a bounded
+is Unicode without halves of surrogate pairs, it is at most ``LEVELS`` levels deep and of a bounded
 size. So it can be written, read and compared, and is the same afterwards.
 """
 
@@ -21,18 +21,23 @@ from decimal import Decimal
 from enum import Enum
 from functools import lru_cache
 from inspect import isawaitable
+from pathlib import PurePath
 from sys import float_info
 from typing import Any
 
 from pydantic import BaseModel, TypeAdapter
 from pydantic_core import to_jsonable_python
 
-from agentlab.base.documents import DEPTH, Json
+from agentlab.base.documents import Json
 from agentlab.errors import JsonError, raised, told
 
 SIZE = 1 << 26
 """Bytes, roughly, that a result may have: a checkpoint holds it several times, and SQLite takes a
 thousand million at once."""
+
+LEVELS = 200
+"""Levels of lists and objects: pydantic writes 255, and records, and arguments that refer to the
+result, are around it."""
 
 _NODE = 8
 _HALF = re.compile("[\ud800-\udfff]")
@@ -57,18 +62,18 @@ def as_json(value: Any, adapter: TypeAdapter[Any] | None = None) -> Json:
     copied = _Copy()
     try:
         if adapter is None:
-            return copied.of(value, DEPTH)
+            return copied.of(value, LEVELS)
         if not _shapes(adapter):
             try:
-                return _Copy(exact=True).of(value, DEPTH)
+                return _Copy(exact=True).of(value, LEVELS)
             except _Other:
                 pass
-        copied.unheard(value, DEPTH)
-        return copied.of(_by_annotation(value, adapter), DEPTH)
+        copied.unheard(value, LEVELS)
+        return copied.of(_by_annotation(value, adapter), LEVELS)
     except JsonError:
         raise
     except RecursionError:
-        raise JsonError(f"it is nested more than {DEPTH} levels deep") from None
+        raise JsonError(f"it is nested more than {LEVELS} levels deep") from None
     except Exception as e:  # of a class that is anybody's
         raise JsonError(f"{copied.place()} cannot be read: {raised(e)}") from e
 
@@ -139,7 +144,7 @@ class _Copy:
                 raise _Other
             return self._other(value, levels)
         if levels <= 0:
-            raise JsonError(f"it is nested more than {DEPTH} levels deep")
+            raise JsonError(f"it is nested more than {LEVELS} levels deep")
         path = self._path
         path.append(0)
         made: Any
@@ -303,6 +308,8 @@ def _is_numpy(value: Any) -> bool:
 def _listed(value: Any) -> Any:
     if _is_numpy(value):
         return value.tolist()
+    if isinstance(value, PurePath):
+        return str(value)
     raise TypeError(f"{a_kind(value)} has no form in JSON")
 
 

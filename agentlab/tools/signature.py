@@ -16,6 +16,7 @@ import json
 import re
 import types
 import typing
+import warnings
 from collections import abc
 from collections.abc import Mapping
 from functools import partial, reduce
@@ -26,6 +27,7 @@ import typing_extensions
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema
+from pydantic_core import PydanticUndefined
 
 from agentlab.base.documents import Json, canonical
 from agentlab.base.fields import plain
@@ -81,34 +83,23 @@ class Signature:
         fields: dict[str, Any] = {}
         self._filled = set()
         for i, parameter in enumerate(self.parameters):
-            fields[f"p{i}"] = self._field(parameter)
+            fields[f"p{i}"] = self._checked(parameter)
             if isinstance(parameter.default, FieldInfo) and not parameter.default.is_required():
                 self._filled.add(parameter.name)
-        extra: Any = "allow" if self.free else "forbid"
-        config = ConfigDict(extra=extra, protected_namespaces=())
-        self.model: type[BaseModel] = create_model("arguments", __config__=config, **fields)
+        self.model = _model(fields, extra="allow" if self.free else "forbid")
         self.adapter = _adapter(self.gives)
 
-    def _field(self, parameter: Parameter) -> Any:
-        hint = Any if parameter.hint is NOTHING else modern(parameter.hint, {})
+    def _checked(self, parameter: Parameter) -> Any:
+        """Return the field of a parameter, of which pydantic can make a schema."""
         try:
-            _schema_of(TypeAdapter(hint))
+            hint = Any if parameter.hint is NOTHING else modern(parameter.hint, {})
+            field = _field(parameter, hint)
+            _model({"p": field}).model_json_schema(schema_generator=_Schemas)
+            return field
         except Exception as e:
             if self.free:
-                hint = Any
-            else:
-                raise self._refused(parameter, e) from e
-        default = parameter.default
-        if isinstance(default, FieldInfo):
-            hint, default = Annotated[hint, default], NOTHING
-        elif default is None:
-            hint = _or_none(hint)
-        name, more = parameter.name, dict[str, Any]()
-        if parameter.description and not _described(hint):
-            more["description"] = parameter.description
-        if default is not NOTHING:
-            more["default"] = None  # never used: what was not sent is not passed
-        return hint, Field(alias=name, validation_alias=name, serialization_alias=name, **more)
+                return _field(parameter, Any)
+            raise self._refused(parameter, e) from e
 
     def _refused(self, parameter: Parameter, error: Exception) -> ConfigError:
         detail = " ".join(str(error).partition("\n")[0].split())
@@ -147,9 +138,7 @@ class Signature:
         made = self.model.model_json_schema(schema_generator=_Schemas)
         properties = made.get("properties", {})
         for parameter in self.parameters:
-            if isinstance(parameter.default, FieldInfo):
-                continue
-            shown = NOTHING if _SECRET.search(parameter.name) else _shown(parameter)
+            shown = _shown(parameter)
             properties[parameter.name].pop("default", None)
             if shown is not NOTHING:
                 properties[parameter.name]["default"] = shown
@@ -168,7 +157,7 @@ class Signature:
         """Return the JSON Schema of the result; ``{}`` where the annotation says nothing."""
         if self.adapter is None:
             return {}
-        schema = _schema_of(self.adapter, "serialization")
+        schema = _schema_of(self.adapter)
         schema.pop("title", None)
         return {} if schema_problem(schema) else schema
 
@@ -201,11 +190,46 @@ class Signature:
         """Return why the arguments cannot be made of this, in one line, or None."""
         try:
             self.arguments(sent)
-        except ValidationError as e:
-            return "; ".join(told(text, _SHOWN) for text in problems(e, self.model)[:3])
-        except Exception as e:  # the annotation's own code
-            return told(raised(e), _SHOWN)
+        except BaseException as e:  # the annotations' own code may raise anything
+            if isinstance(e, KeyboardInterrupt):
+                raise
+            return self.explained(e, sent)
         return None
+
+    def explained(self, error: BaseException, sent: Mapping[str, Json]) -> str:
+        """Return what ``arguments`` raised in one line that names the parameter."""
+        if isinstance(error, ValidationError):
+            return "; ".join(told(text, _SHOWN) for text in problems(error, self.model)[:3])
+        return f"{self._blamed(error, sent)}{told(raised(error), _SHOWN)}"
+
+    def _blamed(self, error: BaseException, sent: Mapping[str, Json]) -> str:
+        """Return the parameter that raises the same alone, with a colon behind it."""
+        for name, value in sent.items() if len(sent) > 1 else ():
+            try:
+                self.arguments({name: value})
+            except BaseException as e:
+                if type(e) is type(error):
+                    return f"{told(name, 100)}: "
+        return "".join(f"{told(name, 100)}: " for name in sent if len(sent) == 1)
+
+
+def _model(fields: dict[str, Any], extra: Any = "forbid") -> type[BaseModel]:
+    config = ConfigDict(extra=extra, protected_namespaces=())
+    made: type[BaseModel] = create_model("arguments", __config__=config, **fields)
+    return made
+
+
+def _field(parameter: Parameter, hint: Any) -> Any:
+    """Return what ``create_model`` makes a field of."""
+    name, default, more = parameter.name, parameter.default, dict[str, Any]()
+    if isinstance(default, FieldInfo):
+        hint = Annotated[hint, default]
+    elif default is not NOTHING:
+        hint = _or_none(hint) if default is None else hint
+        more["default"] = None  # never used: what was not sent is not passed
+    if parameter.description and not _described(hint):
+        more["description"] = parameter.description
+    return hint, Field(alias=name, validation_alias=name, serialization_alias=name, **more)
 
 
 class _Schemas(GenerateJsonSchema):
@@ -226,8 +250,8 @@ class _Schemas(GenerateJsonSchema):
         return {k: v for k, v in made.items() if (k, v) != ("additionalProperties", True)}
 
 
-def _schema_of(adapter: TypeAdapter[Any], mode: Any = "validation") -> dict[str, Any]:
-    return adapter.json_schema(schema_generator=_Schemas, mode=mode)
+def _schema_of(adapter: TypeAdapter[Any]) -> dict[str, Any]:
+    return adapter.json_schema(schema_generator=_Schemas, mode="serialization")
 
 
 def _adapter(gives: Any) -> TypeAdapter[Any] | None:
@@ -236,18 +260,23 @@ def _adapter(gives: Any) -> TypeAdapter[Any] | None:
         gives = get_args(gives)[-1]
     if gives is NOTHING or gives is Any:
         return None
-    try:
-        adapter: TypeAdapter[Any] = TypeAdapter(modern(gives, {}, loose=True))
-        _schema_of(adapter, "serialization")
-    except Exception:
-        return None
+    with warnings.catch_warnings():  # of what means something for a parameter alone
+        warnings.simplefilter("ignore")
+        try:
+            adapter: TypeAdapter[Any] = TypeAdapter(modern(gives, {}, loose=True))
+            _schema_of(adapter)
+        except Exception:
+            return None
     return adapter
 
 
 def _shown(parameter: Parameter) -> Json:
     """Return a default as JSON, as it would be sent; ``NOTHING`` where it has no such form."""
     default = parameter.default
-    if default is NOTHING or hasattr(default, "get_secret_value"):
+    if isinstance(default, FieldInfo):
+        default = NOTHING if default.default is PydanticUndefined else default.default
+    secret = isinstance(default, str) and _SECRET.search(parameter.name)
+    if default is NOTHING or secret or hasattr(default, "get_secret_value"):
         return NOTHING
     try:
         return as_json(default, None if parameter.hint is NOTHING else _adapter(parameter.hint))
