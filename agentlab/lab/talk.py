@@ -93,8 +93,9 @@ class Talk:
         """Make the model what dspy asks meanwhile."""
         assert self.model is not None
         door = self._door = self.model.door(
-            self._requests, self._wrap, on_call=self._told, before=self._served, on_token=on_token
-        )
+            self._requests, self._wrap, patient=True,
+            on_call=self._told, before=self._served, on_token=on_token,
+        )  # fmt: skip
         lm = self.model.lm(door=door)
         # dspy keeps prompts in a history and in a trace, each global and of 10,000 entries.
         try:

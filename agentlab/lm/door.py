@@ -39,6 +39,7 @@ from agentlab.lm.serde import (
     response_of,
     text_of,
 )
+from agentlab.lm.thinking import apart
 
 _PARAMETERS = ("temperature", "max_tokens", "top_p", "stop", "seed", "stream")
 
@@ -162,7 +163,7 @@ class Door(Wrapper):
                 self._speak(event)
                 yield event
             if response is None:
-                response = response_of(request, events)
+                response = apart(response_of(request, events))
             error = self._judge(response) if self.strict else None
         except BaseException as e:  # GeneratorExit: nobody reads on
             error = e
@@ -188,7 +189,7 @@ class Door(Wrapper):
         for event in self._events(request, current):
             events.append(event)
             self._speak(event)
-        return response_of(request, events)
+        return apart(response_of(request, events))  # a closing tag may come late, and alone
 
     def _events(self, request: Request, current: Notes) -> Iterator[Event]:
         # The notes are set while the engines run and not while the reader does: a generator

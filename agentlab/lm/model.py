@@ -17,6 +17,7 @@ from agentlab.lm.recorded import Recorded
 from agentlab.lm.recording import Recording
 from agentlab.lm.serde import load_dspy
 from agentlab.lm.text_tools import TextTools, by_text
+from agentlab.lm.thinking import Habit, Thoughts
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,7 @@ class Model:
     """Which endpoint a recording calls it, where that holds several of this name; empty: none."""
     probe: Probe | None = field(default=None, repr=False)
     """Finds out whether tools may be sent, where that is not known; None: they may not."""
+    _habit: Habit = field(default_factory=Habit, repr=False, compare=False)
 
     def describe(self) -> dict[str, Json]:
         """Return name, settings and abilities as JSON, without secrets."""
@@ -67,13 +69,15 @@ class Model:
             engine = engine.inner
         return engine if isinstance(engine, Endpoint) else None
 
-    def bind(self, cursor: Cursor | None = None) -> Engine:
+    def bind(self, cursor: Cursor | None = None, patient: bool = False) -> Engine:
         """Return the engine of one run.
 
         Parameters
         ----------
         cursor : Cursor, optional
             The run's count of repeated requests, with its seed; None: a new one, of seed 0.
+        patient : bool
+            See ``Thoughts``.
         """
         if self.recording is not None:
             settings = {**self.settings, "supports": list(self.supports)}
@@ -84,7 +88,10 @@ class Model:
             engine = self.engine
         else:
             raise ConfigError(f"{self.name}: neither an engine nor a recording to ask")
-        return engine if "function_calling" in self.supports else TextTools(engine, self._takes)
+        apart = Thoughts(engine, self._habit, patient)
+        if "function_calling" in self.supports:
+            return apart
+        return TextTools(engine, self._takes, apart)
 
     def _takes(self) -> bool:
         """Say whether tools are sent, though that is not known of the model: as was recorded."""
@@ -98,7 +105,7 @@ class Model:
 
     def door(
         self, cursor: Cursor | None = None, wrap: Callable[[Engine], Engine] | None = None,
-        **hooks: Any,
+        patient: bool = False, **hooks: Any,
     ) -> Door:  # fmt: skip
         """Return the engine that a run asks.
 
@@ -108,10 +115,12 @@ class Model:
             The run's count of repeated requests.
         wrap : callable, optional
             Puts another engine around the run's, such as ``Faulty``.
+        patient : bool
+            See ``Thoughts``.
         **hooks
             ``on_call``, ``before``, ``on_token``, ``strict``: see ``Door``.
         """
-        engine = self.bind(cursor)
+        engine = self.bind(cursor, patient)
         if wrap is not None:
             engine = wrap(engine)
         return Door(engine, self.name, self.supports, streams=self.streams, **hooks)

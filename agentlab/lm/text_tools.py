@@ -30,6 +30,7 @@ from agentlab.base.strict_json import read_json
 from agentlab.lm.engine import Engine, Wrapper, identify
 from agentlab.lm.outcome import PARTIAL, fresh_ids
 from agentlab.lm.serde import Event, Request, Response, calls_of, lm15, response_of, text_of
+from agentlab.lm.thinking import Thoughts, apart
 
 _OPEN, _CLOSE = "<tool_call>", "</tool_call>"
 _BLOCK = re.compile(rf"{_OPEN}(.*?)(?:{_CLOSE}|(?={_OPEN})|\Z)", re.DOTALL)
@@ -45,25 +46,29 @@ class TextTools(Wrapper):
     inner : Engine
     native : callable
         Says whether the model takes tools; asked when a request has to do with some.
+    apart : Engine, optional
+        The inner one with thinking kept apart, which is no place for a call.
     """
 
-    def __init__(self, inner: Engine, native: Callable[[], bool]) -> None:
+    def __init__(
+        self, inner: Engine, native: Callable[[], bool], apart: Engine | None = None
+    ) -> None:
         super().__init__(inner)
-        self._native = native
+        self._native, self._apart = native, apart or Thoughts(inner)
 
     def complete(self, request: Request) -> Response:
         """Return the whole reply."""
         if not _about_tools(request) or self._native():
-            return self.inner.complete(request)
-        return called(self.inner.complete(spelled(request)), request)
+            return self._apart.complete(request)
+        return called(self._apart.complete(spelled(request)), request)
 
     def stream(self, request: Request) -> Iterator[Event]:
         """Yield the reply's events; of the text what is certain to be no call, as it comes."""
         if not _about_tools(request) or self._native():
-            yield from self.inner.stream(request)
+            yield from self._apart.stream(request)
             return
         events, text, told, asked = [], "", 0, spelled(request)
-        for event in self.inner.stream(asked):
+        for event in self._apart.stream(asked):
             events.append(event)
             if event.type == "start":
                 yield event
@@ -72,7 +77,10 @@ class TextTools(Wrapper):
                 if (safe := _certain(text)) > told:
                     yield _text_event(text[told:safe], event.delta.part_index)
                     told = safe
-        response = called(response_of(asked, events), request)
+        whole = response_of(asked, events)
+        response = apart(whole)
+        told = told if response is whole else 0  # what was told may have been thinking
+        response = called(response, request)
         for event in lm15().response_to_events(response):
             if event.type == "delta" and event.delta.type == "text":
                 if event.delta.text[told:]:

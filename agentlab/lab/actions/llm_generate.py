@@ -64,7 +64,15 @@ class LlmGenerate(Action):
                 outcome = StepOutcome(result=_reply(text, bench.agent().system_prompt))
             except LMError as e:
                 outcome = StepOutcome(error=f"{type(e).__name__}: {e}")
+            except load_dspy().utils.exceptions.AdapterParseError as e:  # nothing was said
+                outcome = StepOutcome(error=_problem(e))
         return talk.charged(state), outcome
+
+
+def _problem(error: Exception) -> str:
+    from agentlab.lm.adapters import parse_problem
+
+    return parse_problem(error)
 
 
 def _reply(prompt: str, system: str) -> str:
