@@ -180,6 +180,7 @@ OTHERWISE = {
     "minds.planners.prompted": "a program that pickle brings to a worker",
     "plans.contract.codec": "to name the step of a text that is refused already",
     "state.config": "TOML, whose values are looked through",
+    "tools.pipe": "a message of an MCP server: NaN in it fails its call, by is_json",
     "trace.packing": "what the store wrote; damage is a StoreError",
     "trace.store": "what the store wrote; damage is a StoreError",
 }
