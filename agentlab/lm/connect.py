@@ -2,18 +2,18 @@
 
 ::
 
-    openai/gpt-4o-mini                        any model that dspy or LiteLLM knows by name
+    openai/gpt-4o-mini                        a vendor's model (``agentlab.lm.routes.PREFIXES``)
     ollama_chat/qwen2.5
     openai/NAME@http://127.0.0.1:8765/v1      an endpoint that speaks OpenAI's chat completions
     openai/gpt-4o-mini?temperature=0&max_tokens=800     how it is asked; before an address
-    openai/gpt-4o-mini?timeout=30&retries=5   seconds to wait, and how often it is tried again
+    openai/gpt-4o-mini?timeout=30&retries=5   seconds of a call, and how often it is tried again
     recorded:PATH                             a recording alone; nothing is asked, no key needed
     scripted:PATH                             replies from a file (see ``agentlab.lm.scripted``)
 
-Names that dspy's own client knows are asked through it (no LiteLLM is imported); others through
-LiteLLM. An endpoint named by its address is declared to that client here and only for this model,
-so two addresses never meet, and it is sent the JSON schema of structured output, which dspy does
-not send to a model it does not know.
+A model is asked through dspy's own client and over one transport, which follows no redirect, ends
+in time and bounds a reply (``agentlab.lm.routes`` says which vendors). An endpoint named by its
+address is declared to that client here and only for this model, so two addresses never meet, and it
+is sent the JSON schema of structured output, which dspy does not send to a model it does not know.
 
 **Keys** come from the environment or from a ``SecretStr`` in the settings, and go nowhere else:
 the vendor's variable (``OPENAI_API_KEY``) to the vendor, ``AGENTLAB_LM_API_KEY`` to an address that
@@ -27,47 +27,24 @@ import os
 import re
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl
 
 from pydantic import SecretStr, ValidationError
 
 from agentlab.base.refusals import explain
 from agentlab.errors import ConfigError, ReplayError, UnknownNameError
-from agentlab.lm.endpoint import ENDPOINT_KEY, Endpoint, Retrying
+from agentlab.lm.endpoint import ENDPOINT_KEY, Retrying
 from agentlab.lm.engine import SUPPORTS
 from agentlab.lm.model import Model
 from agentlab.lm.probe import Probe
 from agentlab.lm.recording import Recording
-from agentlab.lm.serde import lm15, load_dspy
+from agentlab.lm.routes import LOCAL, Name, checked, route
 from agentlab.lm.settings import ModelSettings
 
 SETTINGS = ("max_tokens", "temperature", "top_p")
 """What a request carries beside the prompt."""
-
-_DECLARED = "agentlab-endpoint"
-_LOCAL = frozenset({"ollama", "vllm", "sglang"})
-"""Servers for models of one's own: all of them take a JSON schema, no table lists their models."""
-
-
-@dataclass(frozen=True)
-class Name:
-    """A model's name, taken apart."""
-
-    text: str
-    """As requests and recordings call it, without the address."""
-    prefix: str
-    """``openai`` of ``openai/gpt-4o-mini``; empty: none."""
-    wire: str
-    """What the endpoint calls it."""
-    url: str | None = None
-    settings: ModelSettings | None = None
-    """How it is asked, as far as the text says."""
-    timeout: float | None = None
-    """Seconds."""
-    retries: float | None = None
 
 
 def parse(text: str) -> Name:
@@ -95,7 +72,7 @@ def parse(text: str) -> Name:
     if not slash:
         prefix, wire = "", name
     told = _settings(name, query) if asked else (None, None, None)
-    return Name(name, prefix, wire, _checked(url) if url else None, *told)
+    return Name(name, prefix, wire, checked(url) if url else None, *told)
 
 
 def _settings(model: str, query: str) -> tuple[ModelSettings, float | None, float | None]:
@@ -120,21 +97,8 @@ def _settings(model: str, query: str) -> tuple[ModelSettings, float | None, floa
         raise ConfigError(f"{model}: {explain(e, ModelSettings)}") from e
 
 
-def _checked(url: str) -> str:
-    """Refuse an address that holds a secret: it would be stored and shown."""
-    parts = urlsplit(url)
-    if parts.username or parts.password or parts.query or parts.fragment:
-        raise ConfigError(
-            f"the address of {parts.hostname!r} holds a user, password or query; give the key "
-            f"by {ENDPOINT_KEY} or the agent's configuration instead"
-        )
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ConfigError(f"expected an http or https address, got {url!r}")
-    return url.rstrip("/")
-
-
 def connect(
-    text: str | None = None, settings: ModelSettings | None = None, *, timeout: float = 120.0,
+    text: str | None = None, settings: ModelSettings | None = None, *, timeout: float = 300.0,
     retries: int = 2, response_schema: bool | None = None,
     recordings: Callable[[str], str | Path] | None = None,
     sleep: Callable[[float], None] = time.sleep,
@@ -149,7 +113,8 @@ def connect(
         How to ask (max_tokens, temperature, top_p, streaming, tools); its address and key count
         only when ``text`` names the same model.
     timeout : float
-        Seconds to wait for the endpoint, each time that it is waited for; the name may say both.
+        Seconds that a call may take, whatever the endpoint does: all attempts, the waits between
+        them, the last byte of the reply. The name may say this and the next.
     retries : int
         How often a transient failure is tried again.
     response_schema : bool, optional
@@ -170,7 +135,7 @@ def connect(
     ConfigError
         The name or a setting cannot be used.
     UnknownNameError
-        No client knows the name's prefix.
+        Models of the name's prefix are not asked.
     ReplayError
         The recording cannot be read.
     """
@@ -191,15 +156,15 @@ def connect(
     if timeout <= 0 or tries not in range(1000):
         raise ConfigError(f"expected timeout > 0 and retries from 0, got {timeout:g} and {tries:g}")
     url, key = _address_and_key(name, settings)
-    client, supports = _client(name, url, key, timeout)
+    client, supports = route(name, url, key, timeout)
     if response_schema is not None:
         wanted = {"response_schema", "response_format"} if response_schema else set()
         supports = (supports - {"response_schema"}) | wanted
     if settings is not None and settings.supports_function_call is not None:
         supports -= {"function_calling"}
         supports |= {"function_calling"} if settings.supports_function_call else set()
-    engine = Retrying(client, int(tries), sleep)
-    own = client.address is not None or client.vendor in _LOCAL  # no table knows its model
+    engine = Retrying(client, int(tries), sleep, timeout)
+    own = client.address is not None or client.vendor in LOCAL  # no table knows its model
     unknown = own and (settings is None or settings.supports_function_call is None)
     model = Model(
         name.text, engine, supports=tuple(s for s in SUPPORTS if s in supports), base_url=url,
@@ -243,7 +208,7 @@ def _address_and_key(
     """
     url, key = name.url, None
     if settings is not None and _is_model_of(name, settings):
-        own = _checked(settings.base_url) if settings.base_url else None
+        own = checked(settings.base_url) if settings.base_url else None
         if url is None or own is None or own == url:
             url, key = url or own, settings.api_key
     if url is not None and key is None and os.environ.get(ENDPOINT_KEY):
@@ -254,120 +219,6 @@ def _address_and_key(
 def _is_model_of(name: Name, settings: ModelSettings) -> bool:
     whole = name.text in (settings.model_id, model_text(settings))
     return whole or (name.wire == settings.model_id and settings.provider in ("", name.prefix))
-
-
-def _gateway(prefix: str) -> str | None:
-    """Return the address that the environment gives the vendor (``OPENAI_BASE_URL``)."""
-    names = dict.fromkeys((prefix.upper(), prefix.partition("_")[0].upper()))  # ollama_chat
-    for variable in (f"{n}_{end}" for n in names if n for end in ("BASE_URL", "API_BASE")):
-        if os.environ.get(variable):
-            return _checked(os.environ[variable])
-    return None
-
-
-def _client(
-    name: Name, url: str | None, key: SecretStr | None, timeout: float
-) -> tuple[Endpoint, set[str]]:
-    """Return who asks, and what the endpoint supports."""
-    load_dspy()
-    types = lm15()
-    from dspy.clients.engines import LM15Engine
-
-    gateway = _gateway(name.prefix) if url is None else None
-    address = url or gateway
-    limits = types.Timeouts(connect=min(10.0, timeout), read=timeout, write=timeout, pool=timeout)
-    if address is not None and name.prefix == "openai":
-        config = _declaration(address, key or (_vendor_key() if gateway else None), limits)
-        route = f"{_DECLARED}/{name.wire}"
-        endpoint = Endpoint(
-            LM15Engine(config), name.text, route, name.wire, address=address, key=key,
-            key_name="OPENAI_API_KEY" if gateway else ENDPOINT_KEY,
-        )  # fmt: skip
-        return endpoint, {"response_format", "response_schema"}
-    try:
-        provider = LM15Engine(types.RouterConfig(env={})).resolve(name.text).provider
-    except types.UnknownModelError:
-        return _through_litellm(name, url, key, timeout)
-    if address is not None and (
-        provider.startswith("azure") or (gateway and provider not in _LOCAL)
-    ):
-        return _through_litellm(name, url, key, timeout)  # it knows each vendor's path
-    if provider == "ollama" and address is not None and not urlsplit(address).path:
-        address += "/v1"
-    config = types.RouterConfig(
-        env={} if url is not None else None,  # the vendor's key stays with the vendor
-        api_keys={provider: key.get_secret_value} if key is not None else None,
-        base_urls={provider: address} if address else None,
-        timeouts=limits,
-    )
-    supports = _known_support(name.text) | (
-        {"response_format", "response_schema"} if provider in _LOCAL else set()
-    )
-    endpoint = Endpoint(
-        LM15Engine(config), name.text, name.text, name.wire, vendor=provider, address=address,
-        key=key, key_name=ENDPOINT_KEY if url else f"{_vendor(name)}_API_KEY",
-    )  # fmt: skip
-    return endpoint, supports
-
-
-def _vendor(name: Name) -> str:
-    return (name.prefix or "openai").partition("_")[0].upper()
-
-
-def _vendor_key() -> SecretStr | None:
-    key = os.environ.get("OPENAI_API_KEY", "").strip()
-    return SecretStr(key) if key else None
-
-
-def _declaration(url: str, key: SecretStr | None, limits: Any) -> Any:
-    types = lm15()
-    provider = types.ProviderDefinition.chat(
-        types.AccessPolicy(provider=_DECLARED, env_keys=(), base_url=url),
-        compat=types.OpenAIChatCompat(json_schema="send", max_tokens_field="max_tokens"),
-        placeholder_key="none",  # servers without keys ignore it
-    )
-    keys = {_DECLARED: key.get_secret_value} if key is not None else None
-    return types.RouterConfig(env={}, providers=(provider,), api_keys=keys, timeouts=limits)
-
-
-def _known_support(model: str) -> set[str]:
-    """Return what dspy's tables say of a model."""
-    lm = load_dspy().LM(model, cache=False, num_retries=0)
-    found = {"response_format"} if "response_format" in lm.supported_params else set()
-    return found | {s for s in SUPPORTS[1:] if getattr(lm, f"supports_{s}")}
-
-
-def _through_litellm(
-    name: Name, url: str | None, key: SecretStr | None, timeout: float
-) -> tuple[Endpoint, set[str]]:
-    from dspy.clients.engines import LiteLLMEngine
-
-    if not name.prefix:
-        raise ConfigError(
-            f"no client knows the model {name.text!r}; put its provider before it, as in "
-            "'openai/gpt-4o-mini' or 'ollama_chat/qwen2.5'"
-        )
-    try:
-        import litellm
-    except ImportError as e:
-        raise ConfigError(
-            f"{name.text!r} is asked through LiteLLM: pip install 'dspy[litellm]'"
-        ) from e
-    known = {str(getattr(p, "value", p)) for p in litellm.provider_list}
-    if name.prefix not in known:
-        raise UnknownNameError("LM provider", name.prefix or name.text, known, where=name.text)
-    options: dict[str, Any] = {"timeout": timeout}
-    if url is not None:
-        options["api_base"] = url
-        options["api_key"] = "none"  # or LiteLLM sends the vendor's key to this address
-    if key is not None:
-        options["api_key"] = key.get_secret_value()
-    endpoint = Endpoint(
-        LiteLLMEngine(model_type="chat", **options), name.text, name.text, name.wire,
-        vendor=name.prefix, address=url, key=key,
-        key_name=ENDPOINT_KEY if url else f"{_vendor(name)}_API_KEY",
-    )  # fmt: skip
-    return endpoint, _known_support(name.text)
 
 
 def recorded_model(path: str | Path, model: str | None = None) -> Model:

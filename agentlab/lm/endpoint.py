@@ -5,23 +5,24 @@ refuses. What it said is kept as text, with every known secret blotted out.
 
 A transient failure (too many requests, 5xx, no connection) is tried again after the time that the
 endpoint asked for, or else 0.5 s, 1 s, 2 s, ... A call that timed out is not repeated: it may have
-been done, and charged. A stream is repeated only before its first event.
+been done, and charged. A stream is repeated only before its first event. All attempts and the waits
+between them have one moment until which they may take (``agentlab.lm.deadline``).
 """
 
 from __future__ import annotations
 
-import base64
 import os
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
-from urllib.parse import quote
 
 from pydantic import SecretStr
 
+from agentlab.base.documents import shortened
 from agentlab.base.randomness import uniform
+from agentlab.base.secrets import Secrets
 from agentlab.errors import (
     ConfigError,
     LMDenied,
@@ -34,6 +35,7 @@ from agentlab.errors import (
     LMUnavailable,
     LMUnknownModel,
 )
+from agentlab.lm.deadline import Elsewhere, Late, TooMuch, each_until, now, until
 from agentlab.lm.engine import Engine, Wrapper, identify, notes
 from agentlab.lm.serde import Event, Request, Response, lm15, response_of
 
@@ -42,6 +44,10 @@ ENDPOINT_KEY = "AGENTLAB_LM_API_KEY"
 
 LONGEST_WAIT = 60.0
 """Seconds; an endpoint that asks for more is not waited for."""
+LONGEST_MESSAGE = 2000
+"""Characters of what an endpoint says of its error."""
+MOST_TOKENS = 1 << 53
+"""Of a reply; a number that no table holds as it is, is none."""
 
 
 class Endpoint(Wrapper):
@@ -64,13 +70,19 @@ class Endpoint(Wrapper):
         Blotted out of messages.
     key_name : str
         The environment variable that may hold the key.
+    timeout : float
+        Seconds of a call, for messages.
+    transport : object, optional
+        What the client asks through; closed with it.
     """
 
     def __init__(
         self, client: Engine, model: str, route: str, wire: str, *, vendor: str | None = None,
         address: str | None = None, key: SecretStr | None = None, key_name: str = "",
+        timeout: float = float("inf"), transport: Any = None,
     ) -> None:  # fmt: skip
         super().__init__(client)
+        self._timeout, self._transport = timeout, transport
         self.model, self.route, self.wire, self.key_name = model, route, wire, key_name
         self.vendor, self.address, self._key = vendor, address, key
 
@@ -81,6 +93,12 @@ class Endpoint(Wrapper):
     def place(self) -> str:
         """Who is asked, whatever model: the address, or else the vendor."""
         return self.address or self.vendor or self.model
+
+    def close(self) -> None:
+        """Close the client and its connections."""
+        self.inner.close()
+        if self._transport is not None:
+            self._transport.close()
 
     def __reduce__(self) -> Any:
         raise ConfigError(
@@ -97,13 +115,11 @@ class Endpoint(Wrapper):
         except Exception as e:
             error = self.translate(e)
         else:
-            self._price(response, request)
-            if response.usage.output_tokens is not None or _says_something(response):
+            problem = _problem(response)
+            if problem is None:
+                self._price(response, request)
                 return response
-            error = LMMalformed(
-                f"{self.model}{self._where} sent what is no reply: nothing is in it",
-                model=self.model,
-            )
+            error = self._malformed(problem)
         raise error  # outside the handler: the endpoint's own exception may quote the key
 
     def stream(self, request: Request) -> Iterator[Event]:
@@ -113,14 +129,20 @@ class Endpoint(Wrapper):
             for event in self.inner.stream(replace(request, model=self.route)):
                 events.append(event)
                 yield event
-            if self.vendor is not None:
-                self._price(response_of(request, events), request)
+            response = response_of(request, events)  # what cannot be put together is no reply
+            if _odd(response.usage):
+                raise self._malformed("its usage")
+            self._price(response, request)
             return
         except Warning:
             raise
         except Exception as e:
             error = self.translate(e)
         raise error
+
+    def _malformed(self, problem: str) -> LMMalformed:
+        text = f"{self.model}{self._where} sent what is no reply: {problem}"
+        return LMMalformed(text, model=self.model)
 
     def _price(self, response: Response, request: Request) -> None:
         from dspy.clients.costs import estimate_cost
@@ -136,6 +158,12 @@ class Endpoint(Wrapper):
             return error
         if isinstance(error, ImportError):
             return LMRejected(f"{self.model}: {error}", model=self.model)
+        if isinstance(error, Late):
+            text = f"gave no reply in time: the {self._timeout:g} s of a call are over"
+            return LMTimeout(f"{self.model}{self._where} {text}", model=self.model)
+        if isinstance(error, Elsewhere):
+            text = f"redirects the request ({error}); that is not followed, name the right address"
+            return LMRejected(f"{self.model}{self._where} {text}", model=self.model)
         kind, hint = _kind(error)
         status = getattr(error, "status", None)
         if kind is LMDenied:
@@ -147,6 +175,7 @@ class Endpoint(Wrapper):
         said = str(getattr(error, "message", "") or error).partition("\n\n  ")[0].strip()
         if kind is LMTimeout:
             said = said.partition(";")[0]  # what follows is advice about the client
+        said = shortened(said, LONGEST_MESSAGE)
         detail = f"HTTP {status}: {said}" if status else said or type(error).__name__
         text = f"{self.model}{self._where} {hint}: {detail}"
         return kind(
@@ -161,17 +190,28 @@ class Endpoint(Wrapper):
         return f" at {self.address}" if self.address else ""
 
 
+_STUMBLED = (
+    TooMuch, TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError,
+    MemoryError,
+)  # fmt: skip
+"""What a client raises of a reply that it did not expect."""
+
+
 def _kind(error: Exception) -> tuple[type[LMError], str]:
     """Return our class for an exception of a client, and what it means."""
     types = lm15()
     if isinstance(error, types.TransportError):
-        if type(error.__cause__).__name__ in ("ReadTimeout", "WriteTimeout"):
+        cause = type(error.__cause__).__name__
+        broken = cause == "ProtocolError" and not str(error).startswith("connection closed")
+        if broken or error.__cause__ is None:  # no HTTP, or an event without end
+            return LMMalformed, "sent what is no reply"
+        if cause in ("ReadTimeout", "WriteTimeout"):
             return LMTimeout, "gave no reply in time"
         return LMUnavailable, "cannot be reached"
     if isinstance(error, types.TimeoutError):
         late = error.status not in (408, 504) or type(error.__cause__).__name__ == "Timeout"
         return (LMTimeout if late else LMUnavailable), "gave no reply in time"
-    if isinstance(error, types.ProviderError) and error.status == 200:
+    if isinstance(error, types.ProviderError) and (error.status or 999) < 300:
         return LMMalformed, "sent what is no reply"
     table: list[tuple[Any, type[LMError], str]] = [
         (types.ContextLengthError, LMTooLong, "finds the prompt too long"),
@@ -189,13 +229,33 @@ def _kind(error: Exception) -> tuple[type[LMError], str]:
             return ours, meaning
     if isinstance(error, types.LM15Error):
         return LMRejected, "rejects the request"
-    if isinstance(error, (TypeError, ValueError, LookupError, AttributeError)):
+    if isinstance(error, _STUMBLED):
         return LMMalformed, "sent what is no reply"  # the client stumbled over it
     return LMError, "failed in its client"
 
 
-def _says_something(response: Response) -> bool:
-    return any(part.type != "text" or part.text for part in response.message.parts)
+def _problem(response: Response) -> str | None:
+    """Return why a response is no reply, though the client took it for one; None: it is."""
+    if _odd(response.usage):
+        return "its usage"
+    choices = response.provider_data.get("choices") if response.provider_data else None
+    for choice in choices if isinstance(choices, list) else ():
+        message = choice.get("message") if isinstance(choice, Mapping) else None
+        content = message.get("content") if isinstance(message, Mapping) else 0
+        parts = content if isinstance(content, list) else []
+        if not isinstance(content, (str, list, type(None))) or any(
+            not isinstance(part, Mapping) for part in parts
+        ):
+            return "its message has no text"  # the client would take it for an empty one
+    says = any(part.type != "text" or part.text for part in response.message.parts)
+    if response.usage.output_tokens is None and not says:
+        return "nothing is in it"
+    return None
+
+
+def _odd(usage: Any) -> bool:
+    told = (getattr(usage, name, None) for name in getattr(usage, "__dataclass_fields__", ()))
+    return any(isinstance(n, int) and n > MOST_TOKENS for n in told)
 
 
 _SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL", re.IGNORECASE)
@@ -232,16 +292,7 @@ def blot(
     named = {v for n, v in environment.items() if _SECRET_NAME.search(n) and len(v.strip()) >= 8}
     if key is not None and key.get_secret_value():
         named.add(key.get_secret_value())
-    named = {secret for secret in named if len(secret) > 3}  # "x", for servers without keys
-    spellings: set[str] = set()
-    for secret in named:
-        raw = secret.strip().encode("utf-8", "surrogateescape")
-        spellings |= {secret, secret.strip(), quote(secret.strip(), safe="")}
-        spellings |= {repr(secret)[1:-1], secret.replace("/", "\\/")}
-        spellings.add(base64.b64encode(raw).decode())
-    for spelling in sorted(spellings, key=len, reverse=True):
-        text = text.replace(spelling, "[key]")
-    return text
+    return Secrets(named).hide(text, "[key]")  # "x", for servers without keys, is none
 
 
 class Retrying(Wrapper):
@@ -254,13 +305,16 @@ class Retrying(Wrapper):
         How often; 0: never.
     sleep : callable
         Waits, in seconds.
+    timeout : float
+        Seconds that a call may take, with all attempts and waits.
     """
 
     def __init__(
-        self, inner: Engine, retries: int = 2, sleep: Callable[[float], None] = time.sleep
-    ) -> None:
+        self, inner: Engine, retries: int = 2, sleep: Callable[[float], None] = time.sleep,
+        timeout: float = float("inf"),
+    ) -> None:  # fmt: skip
         super().__init__(inner)
-        self.retries, self.sleep = retries, sleep
+        self.retries, self.sleep, self.timeout = retries, sleep, timeout
         self._opens = 0.0  # when the endpoint takes requests again
 
     def complete(self, request: Request) -> Response:
@@ -272,12 +326,14 @@ class Retrying(Wrapper):
         return self._tried(request, lambda: self.inner.stream(request))
 
     def _tried(self, request: Request, ask: Callable[[], Iterator[Any]]) -> Iterator[Any]:
-        attempt = 0
-        self._hold()
+        attempt, moment = 0, now() + self.timeout
+        self._hold(request, moment)
         while True:
             begun = False
             try:
-                for part in ask():
+                with until(moment):
+                    parts = ask()
+                for part in each_until(moment, parts):
                     begun = True
                     yield part
                 return
@@ -286,26 +342,37 @@ class Retrying(Wrapper):
             if begun:
                 raise error
             attempt += 1
-            self._wait(error, attempt, request)
+            self._wait(error, attempt, request, moment)
 
-    def _wait(self, error: LMUnavailable, attempt: int, request: Request) -> None:
+    def _wait(self, error: LMUnavailable, attempt: int, request: Request, moment: float) -> None:
         """Wait before the next attempt, or raise when there is none."""
         if isinstance(error, LMTimeout):
             raise error
         wait = error.retry_after
         if wait is None:  # jitter, so that 64 runs do not come back at the same moment
             wait = 0.5 * 2 ** (attempt - 1) * (0.75 + 0.5 * uniform(identify(request)[1], attempt))
-        if attempt > self.retries or wait > LONGEST_WAIT:
+        if attempt > self.retries or not wait <= LONGEST_WAIT:
             if attempt > 1:
                 error.add_note(f"asked {attempt} times")
             raise error
+        self._fits(wait, moment, request, str(error))
         notes().attempts += 1
         if isinstance(error, LMRateLimited):
-            self._opens = max(self._opens, time.monotonic() + wait)
-        self.sleep(wait)
+            self._opens = max(self._opens, now() + wait)
+        self.sleep(max(0.0, wait))
 
-    def _hold(self) -> None:
+    def _hold(self, request: Request, moment: float) -> None:
         """Wait while another thread was told to: asking now would use up an attempt."""
-        left = self._opens - time.monotonic()
-        if left > 0:
-            self.sleep(left)
+        wait = self._opens - now()
+        if wait > 0:
+            self._fits(wait, moment, request, "it had too many requests")
+            self.sleep(wait)
+
+    def _fits(self, wait: float, moment: float, request: Request, why: str) -> None:
+        """Raise where a call would be over before a wait is."""
+        if now() + wait >= moment:
+            raise LMTimeout(
+                f"{request.model} gave no reply in time: to ask again in {wait:.3g} s is too late "
+                f"for the {self.timeout:g} s of a call; {why}",
+                model=request.model,
+            )

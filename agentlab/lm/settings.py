@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pydantic import Field, SecretStr
 
 from agentlab.base.values import Value
+from agentlab.errors import ConfigError
 
 
 class Persona(NamedTuple):
@@ -33,3 +34,12 @@ class ModelSettings(Value):
     top_p: float | None = Field(default=None, ge=0, le=1)
     supports_streaming: bool | None = None
     supports_function_call: bool | None = None
+
+    def __getstate__(self) -> dict[Any, Any]:
+        """Refuse to be pickled with a key: it would stand in what is sent, and in what is kept."""
+        if self.api_key is not None:
+            raise ConfigError(
+                f"the settings of {self.model_id} hold a key and do not cross processes; set it in "
+                "the environment (AGENTLAB_LM_API_KEY, or the vendor's variable) there"
+            )
+        return super().__getstate__()

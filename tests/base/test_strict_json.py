@@ -195,6 +195,7 @@ OTHERWISE = {
     "plans.contract.codec": "to name the step of a text that is refused already",
     "state.config": "TOML, whose values are looked through",
     "tools.signature": "arguments that are in memory and were checked",
+    "tools.pipe": "a message of an MCP server: NaN in it fails its call, by is_json",
     "trace.packing": "what the store wrote; damage is a StoreError",
     "trace.store": "what the store wrote; damage is a StoreError",
 }

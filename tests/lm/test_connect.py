@@ -500,9 +500,7 @@ def test_names_that_name_nothing(text):
     assert "pw" not in str(caught.value)
 
 
-@pytest.mark.slow
-def test_through_litellm(endpoint, monkeypatch):
-    """Imports litellm, which takes seconds: a model that dspy's own client does not know."""
+def test_a_vendor_that_speaks_openais_chat_completions_at_an_address(endpoint, monkeypatch):
     monkeypatch.setenv("TOGETHERAI_API_KEY", "vendor-key")
     server = endpoint(says("hello"), fails(401, f"bad {CANARY}"), fails(503), hangs)
     model = connect(f"together_ai/some/model@{server.url}", timeout=5)
@@ -522,8 +520,6 @@ def test_through_litellm(endpoint, monkeypatch):
         keyed.lm()("hi")
     with pytest.raises(LMTimeout), lm_errors():
         keyed.lm()("hi")
-    with pytest.raises(UnknownNameError, match="did you mean 'together_ai'"):
-        connect("togther_ai/x")
 
 
 def test_names_taken_apart():
