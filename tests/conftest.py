@@ -18,6 +18,14 @@ from agentlab.lab.handler import Handler
 from agentlab.minds.planners.fixed import Fixed
 
 
+@pytest.fixture(scope="session", autouse=True)
+def state_of_nobody(tmp_path_factory):
+    """What tests agree to is not written into the state of who runs them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield
+
+
 def reply(step_id: str, tool: str = "note", *dependencies: Any, **fields: Any) -> dict[str, Any]:
     """Return a step in a planner's reply form; ``fields`` in its spelling."""
     return {

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from agentlab.base.registry import registry
 from agentlab.lab.lab import Lab
 from agentlab.runs.graph import Graph
 from agentlab.runs.stepping import Stepper
+from agentlab.runs.trust import Answer, agree, name_uses
 from agentlab.runs.visits import Lineage
 from agentlab.state.state import State
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from agentlab.trace.owner import Owner
     from agentlab.trace.store import Store, StoreJournal
 
@@ -33,7 +33,7 @@ def begun(
 
 
 def resumed(
-    kind: type[R], store: Store, lab: Lab, run_id: str | None, workflow: Callable[[str], Graph]
+    kind: type[R], store: Store, lab: Lab, run_id: str | None, workflow: Graph | None, trust: Answer
 ) -> R:
     """Return a stored run as it got, owned where the store is open for writing.
 
@@ -44,34 +44,38 @@ def resumed(
     lab : Lab
     run_id : str or None
         None: the latest.
-    workflow : callable
-        Returns the graph of the name that is stored.
+    workflow : Graph or None
+        None: the one of the name that is stored.
+    trust : bool or callable
+        To import what that name stands for (see ``agentlab.runs.trust``).
 
     Raises
     ------
-    OwnedError, StoreError, RunError
+    OwnedError, StoreError, RunError, TrustError
         Somebody else goes on with it, there is no such run, or it is damaged.
     """
     if store.read_only:
-        return _loaded(kind, store, lab, run_id, workflow, None)
+        return _loaded(kind, store, lab, run_id, workflow, trust, None)
     named = store.run_named(run_id)
     owner = store.run_owner(named)
     older = owner.claim(take_over=True)
     try:
         if older is not None and (bearer := older.bearer()) is not None:
             bearer.retire()
-        return _loaded(kind, store, lab, named, workflow, owner)
+        return _loaded(kind, store, lab, named, workflow, trust, owner)
     except BaseException:
         owner.release()
         raise
 
 
 def _loaded(
-    kind: type[R], store: Store, lab: Lab, run_id: str | None, workflow: Callable[[str], Graph],
-    owner: Owner | None,
+    kind: type[R], store: Store, lab: Lab, run_id: str | None, workflow: Graph | None,
+    trust: Answer, owner: Owner | None,
 ) -> R:  # fmt: skip
     found = store.load_run(run_id)
-    graph = workflow(found.workflow)
+    if workflow is None:
+        agree(store.path, name_uses("workflow", found.workflow), trust)
+    graph: Graph = workflow or registry("workflow").build(found.workflow)
     if graph.strategy is not None and not lab.strategy_named:
         lab = lab.bind(strategy=graph.strategy(lab))
     journal: Any = found.journal

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from agentlab.base.face import load
-from agentlab.base.registry import registry
 from agentlab.errors import RunError, seen, suggest
 from agentlab.lab.approval import read_answer, reviewed, still_held, with_review
 from agentlab.lab.lab import Lab
@@ -24,6 +23,7 @@ from agentlab.runs.people import REVIEW, SAY, next_turn
 from agentlab.runs.replay import replayed
 from agentlab.runs.resuming import begun, resumed
 from agentlab.runs.stepping import Stepper
+from agentlab.runs.trust import approve, name_uses
 from agentlab.runs.visits import Lineage, Visit
 from agentlab.state.decisions import ReplanDecision
 from agentlab.state.state import State
@@ -83,6 +83,7 @@ class Run(Stepper):
         kept = store if isinstance(store, Store) else Store(store)
         run_id = uuid.uuid4().hex[:12]
         journal, owner = begun(kept, run_id, workflow.name, first)
+        approve(name_uses("workflow", workflow.name))
         return cls(
             workflow, lab, [first], [], journal=journal, run_id=run_id, store=kept, owner=owner
         )
@@ -91,6 +92,7 @@ class Run(Stepper):
     def resume(
         cls, store: Store | str, lab: Lab, run_id: str | None = None,
         workflow: Graph | None = None, handler: object | None = None, *, lock: bool = True,
+        trust: bool = False,
     ) -> Run:  # fmt: skip
         """Go on with a durable run after its process ended, from its last checkpoint.
 
@@ -109,6 +111,8 @@ class Run(Stepper):
         handler : object, optional
         lock : bool
             Of a path: see ``Store``.
+        trust : bool
+            Import the workflow that the store names, where another user may have named it.
 
         Raises
         ------
@@ -122,8 +126,7 @@ class Run(Stepper):
             Store(store, read_only=True).close()  # no results file is made where there is none
         kept = store if isinstance(store, Store) else Store(store, lock=lock)
         lab = lab if handler is None else lab.bind(handler=handler)
-        named = registry("workflow").build
-        return resumed(cls, kept, lab, run_id, named if workflow is None else lambda _: workflow)
+        return resumed(cls, kept, lab, run_id, workflow, trust)
 
     # ---- people in the loop ----------------------------------------------------------------
 

@@ -29,6 +29,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError
 
+from agentlab.base.built_in import BUILT_IN
 from agentlab.base.documents import digest
 from agentlab.base.files import DOCUMENT, is_file, read_file, shown
 from agentlab.base.refusals import explain
@@ -37,7 +38,7 @@ from agentlab.base.values import record
 from agentlab.environments.fault_plan import FaultKind, FaultPlan, Persistence, Visibility
 from agentlab.environments.named import get_environment
 from agentlab.environments.scenario import Scenario
-from agentlab.environments.suites import Suite, load_suite, recorded_study
+from agentlab.environments.suites import Suite, load_suite, recorded_study, suite_names
 from agentlab.errors import AgentLabError, ConfigError, JsonError, UnknownNameError, seen
 from agentlab.minds.strategies.budgets import budget_levels, budget_words
 from agentlab.study.grid import AXES, GIVEN, grid
@@ -369,7 +370,12 @@ def command(study: Study) -> str | None:
 
 
 def _limit(suite: Suite) -> bool | None:
-    """Return whether a suite is part of the one that ships under its name; None: it is not."""
+    """Return whether a suite is part of the one that ships under its name; None: it is not.
+
+    The name may come out of a stranger's folder: nothing but what ships is read by it.
+    """
+    if suite.name not in suite_names() and suite.name not in BUILT_IN["environment"]:
+        return None
     try:
         whole = load_suite(suite.name)
     except AgentLabError:

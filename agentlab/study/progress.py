@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 from agentlab.base.documents import percent
+from agentlab.study.cells import ARM, INFRASTRUCTURE
+from agentlab.trace.stored import CellResult
 
 Tell = Callable[[int, int, float], None]
 """Is told how many runs are finished, of how many, and their success rate so far."""
@@ -32,3 +34,25 @@ def showing(progress: bool | Tell | None, total: int) -> Iterator[TellAll]:
             yield tell
     else:
         yield lambda finished, total, rate, failed: None
+
+
+class Tally:
+    """Counts cells: finished, and of the runs among them successes and those that tell nothing."""
+
+    def __init__(self) -> None:
+        self.finished = self.failed = self._runs = self._successes = 0
+
+    @property
+    def rate(self) -> float:
+        """Success rate of the runs that are a measurement; NaN: there is none."""
+        return self._successes / self._runs if self._runs else float("nan")
+
+    def add(self, batch: Iterable[CellResult]) -> None:
+        """Count a batch of finished cells."""
+        for r in batch:
+            self.finished += 1
+            if r.status == INFRASTRUCTURE:
+                self.failed += 1
+            elif r.row["role"] == ARM:
+                self._runs += 1
+                self._successes += bool(r.row["success"])

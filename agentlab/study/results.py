@@ -211,8 +211,19 @@ class Results(ABC):
             return store.trace(key)
 
     def rerun(self, cell: str) -> Run:
-        """Return a fresh run of a cell, not yet started: to step, fork or finish."""
+        """Return a fresh run of a cell, not yet started: to step, fork or finish.
+
+        A TrustError where the study was opened and the user has not agreed to what it names.
+        """
+        return self._fresh(cell, replay=False)
+
+    @abstractmethod
+    def _agreed(self, replay: bool = False) -> None:
+        """Go on if the user agrees to what a folder names (``agentlab.study.trusted``)."""
+
+    def _fresh(self, cell: str, *, replay: bool) -> Run:
         _, found = self.find(cell)
+        self._agreed(replay)
         assert found.arm is not None
         lab = make_lab(found, self.faults, self._recording())
         return Run.start(workflow_of(found.arm), lab)
@@ -226,7 +237,7 @@ class Results(ABC):
         recorded = [s.row() for s in stored]
         if not recorded:
             raise StudyError("this run has no stored trace (it crashed, or traces were off)")
-        fresh, raised = self.rerun(cell), None
+        fresh, raised = self._fresh(cell, replay=True), None
         served = served_calls(stored)
         run = Run(fresh.workflow, fresh.lab, [fresh.state], [], journal=served)
         try:

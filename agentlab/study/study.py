@@ -24,14 +24,16 @@ from agentlab.environments.suites import Suite, load_suite
 from agentlab.errors import StudyError, seen
 from agentlab.lab.named import connected
 from agentlab.lm.recording import Recording
+from agentlab.runs.trust import Answer, agree, approve, in_replay
 from agentlab.study.cells import ARM, CEILING, CRASHED, FLOOR, INFRASTRUCTURE, Cell, Runner
 from agentlab.study.endpoints import MAX_LM_ERRORS, Streaks, check_access, stopped
 from agentlab.study.grid import Arm, arm_from_json, check_arms, tell_apart
 from agentlab.study.pool import computed
-from agentlab.study.progress import showing
+from agentlab.study.progress import Tally, showing
 from agentlab.study.provenance import code_fingerprint, versions
 from agentlab.study.results import Results
 from agentlab.study.sample_size import Design
+from agentlab.study.trusted import study_uses
 from agentlab.trace.packing import reading
 from agentlab.trace.store import Store
 from agentlab.trace.stored import CellResult
@@ -104,6 +106,7 @@ class Study(Results):
         self.controls = controls
         self.traces = traces
         self.record = Path(record) if record is not None else None
+        self._trust: Answer | None = None  # the user made it
         self.out = Path(out) if out is not None else Path(tempfile.mkdtemp(prefix="agentlab-"))
 
     def __repr__(self) -> str:
@@ -195,6 +198,7 @@ class Study(Results):
             Ctrl-C; what was finished is kept.
         """
         self._forget()
+        self._agreed()
         streaks = Streaks(max_lm_errors)
         with Store(self.out, lock=lock) as store:
             store.study_owner().claim()  # until the store is closed
@@ -207,7 +211,7 @@ class Study(Results):
                 check_access(arms.values(), tape)
                 _tell_seedless(arms.values(), tape, self.seeds)
             with showing(progress, len(todo)) as tell:
-                tally = _Tally()
+                tally = Tally()
                 workers = processes or os.cpu_count() or 1
                 runner = Runner(self.faults, self.traces, tape, streaks.limit)
                 with closing(computed(todo, runner, workers, threads, backend)) as batches:
@@ -252,6 +256,12 @@ class Study(Results):
                 code=sorted({*before, code}), definition=definition, scenarios=scenarios,
                 versions=versions(),
             )  # fmt: skip
+        approve(study_uses(self.arms, self.suite))
+
+    def _agreed(self, replay: bool = False) -> None:
+        if self._trust is not None:
+            uses = study_uses(self.arms, self.suite)
+            agree(self.out, in_replay(uses) if replay else uses, self._trust)
 
     def definition(self) -> dict[str, Json]:
         """Return the study as JSON: enough to open it again elsewhere."""
@@ -266,11 +276,18 @@ class Study(Results):
         }
 
     @classmethod
-    def open(cls, out: str | Path) -> Study:
+    def open(cls, out: str | Path, *, trust: Answer = False) -> Study:
         """Open a study from its results folder, to read it or to go on with it.
 
         Nothing of it is looked up or imported: reading needs no object of anyone. What an arm is
         made of is looked up when it is run.
+
+        Parameters
+        ----------
+        out : str or Path
+        trust : bool or callable
+            Whether the user agrees to what it names, where another made it, when cells are run or
+            replayed (see ``agentlab.runs.trust``); else that is a TrustError.
 
         Raises
         ------
@@ -282,7 +299,9 @@ class Study(Results):
         if "definition" not in meta:
             raise StudyError(f"{out}: holds no study")
         with reading(out):
-            return cls._stored(out, meta)
+            study = cls._stored(out, meta)
+        study._trust = trust
+        return study
 
     @classmethod
     def _stored(cls, out: str | Path, meta: dict[str, Any]) -> Study:
@@ -296,27 +315,6 @@ class Study(Results):
             None if faults is None else FaultPlan.model_validate(faults), out, known["controls"],
         )  # fmt: skip
         return study
-
-
-class _Tally:
-    """Counts cells: finished, and of the runs among them successes and those that tell nothing."""
-
-    def __init__(self) -> None:
-        self.finished = self.failed = self._runs = self._successes = 0
-
-    @property
-    def rate(self) -> float:
-        """Success rate of the runs that are a measurement; NaN: there is none."""
-        return self._successes / self._runs if self._runs else float("nan")
-
-    def add(self, batch: Iterable[CellResult]) -> None:
-        for r in batch:
-            self.finished += 1
-            if r.status == INFRASTRUCTURE:
-                self.failed += 1
-            elif r.row["role"] == ARM:
-                self._runs += 1
-                self._successes += bool(r.row["success"])
 
 
 def _check_reviews(arms: Sequence[Arm], suite: Suite) -> None:

@@ -23,6 +23,7 @@ from agentlab.version import __version__
 from agentlab.views.cli import options
 from agentlab.views.cli.results import check_measured, say, show_results
 from agentlab.views.cli.run_command import resume, run
+from agentlab.views.cli.trusting import trusting
 from agentlab.views.text import counted, visible
 
 if TYPE_CHECKING:
@@ -245,7 +246,7 @@ def show(
     from agentlab.views.cli.terminal import console, emit, runs_table
 
     if kept.holds_runs(folder):
-        found = kept.load(folder, run, replay=True) if run is not None else None
+        found = kept.look(folder, run) if run is not None else None
         told = kept_table(folder) if found is None else kept_story(found, 0 if full else 160)
         emit(console(), told)
         return
@@ -262,8 +263,8 @@ def show(
             row = store.cells()[key].row | {str(k): v for k, v in rows[0].items()}
         emit(console(), story(cell, row, study.trace(key), 0 if full else 160))
         return
-    wanted = runs["arm"].str.contains(arm, regex=False)
-    wanted &= runs["scenario"].str.contains(scenario, regex=False)
+    wanted = runs["arm"].astype(str).str.contains(arm, regex=False)  # no run: a column of floats
+    wanted &= runs["scenario"].astype(str).str.contains(scenario, regex=False)
     reached = runs["success"].fillna(False).astype(bool)
     runs = runs[wanted & ~reached] if failed else runs[wanted]
     emit(console(), runs_table(runs.head(limit)))
@@ -276,6 +277,7 @@ def replay(
     run: Annotated[
         str, typer.Argument(help="Key of a run, or its beginning [of those kept: the latest].")
     ] = "",
+    trust: options.Trust = False,
 ) -> None:
     """Run a stored run again and compare; exit code 1 when it comes out otherwise.
 
@@ -284,7 +286,11 @@ def replay(
     from agentlab.runs import kept
     from agentlab.study.study import Study
 
-    found = kept.replay(folder, run) if kept.holds_runs(folder) else Study.open(folder).replay(run)
+    agreed = trusting(trust)
+    if kept.holds_runs(folder):
+        found = kept.replay(folder, run, trust=agreed)
+    else:
+        found = Study.open(folder, trust=agreed).replay(run)
     typer.echo(visible(f"{'identical' if found.identical else 'different'}: {found}"))
     if not found.identical:
         raise typer.Exit(1)

@@ -77,3 +77,10 @@ NoLock = Annotated[
         help="Take no lock on the results: where the file system has none and nobody else writes.",
     ),
 ]
+Trust = Annotated[
+    bool,
+    typer.Option(
+        "--trust",
+        help="Agree to the programs, models, modules and files that a folder of others names.",
+    ),
+]

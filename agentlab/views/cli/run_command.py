@@ -17,8 +17,9 @@ from agentlab.base.strict_json import read_json_file
 from agentlab.errors import ConfigError, seen
 from agentlab.state.state import Outcome
 from agentlab.views.cli.asking import People
-from agentlab.views.cli.options import NoLock
+from agentlab.views.cli.options import NoLock, Trust
 from agentlab.views.cli.progress import Progress
+from agentlab.views.cli.trusting import trusting
 
 if TYPE_CHECKING:
     from agentlab.runs.kept import Made
@@ -89,9 +90,11 @@ def resume(
     run: Annotated[str, typer.Argument(help="Its id, or the beginning [the latest].")] = "",
     review: _Review = None,
     no_lock: NoLock = False,
+    trust: Trust = False,
 ) -> None:
     """Go on with a kept run that waits, or whose process ended; no finished call is made again.
 
+    What a folder of others would start, ask, import or open is shown first, and asked.
     Exit codes as of agentlab run. Example: agentlab resume runs/helpdesk --review approve
     """
     from agentlab.lab.named import reviewer_of
@@ -99,7 +102,9 @@ def resume(
 
     reviewer_of(review)  # an unknown one is an error that names the known
     progress = Progress(sys.stdout, sys.stderr)
-    under_way = kept.load(folder, run, replay=False, handler=progress, lock=not no_lock)
+    under_way = kept.load(
+        folder, run, replay=False, handler=progress, lock=not no_lock, trust=trusting(trust)
+    )
     goes_on = f"goes on at visit {len(under_way.visited)}"
     progress.tell(f"run {under_way.run_id} {'had ended' if under_way.finished else goes_on}")
     _finish(under_way, People(progress, review, str(folder)), progress)
