@@ -13,6 +13,12 @@ Parameters that a tool lists in ``Tool.seen`` must carry values that an earlier 
 environment keeps them in ``world["seen"]`` (a map from value to true), which is part of what is
 learned. So gathering information is part of every plan.
 
+Whether time is simulated is the world's to say: ``clock``. Where it is "simulated", a call takes
+the seconds that ``begin`` says, and so does one of a real tool beside it what its tool says. A
+world of which nobody says how long its calls take (a dataset's) says "wall": beside real tools it
+lives in wall time. Without any, where nothing would take time, the seconds of ``begin`` count all
+the same, so that its runs are the same each time.
+
 Subclass ``Environment``, implement ``tools``, ``apply``, ``unmet`` and, for planners that search,
 ``candidates``; then run ``check_environment`` on it. ``moves`` lets studies say that a goal is out
 of reach.
@@ -30,7 +36,7 @@ from typing import Any
 from agentlab.base.documents import Json, canonical, merge_patch
 from agentlab.base.values import Document
 from agentlab.environments.scenario import Goal, Scenario
-from agentlab.errors import EnvironmentContractError, raised, seen
+from agentlab.errors import EnvironmentContractError, raised, seen, suggest
 from agentlab.tools.calls import CallRecord as CallRecord, ToolError
 from agentlab.tools.tool import Tool, ToolRegistry
 
@@ -111,10 +117,15 @@ class Verdict:
     reasons: tuple[str, ...] = ()
 
 
+CLOCKS = ("simulated", "wall")
+
+
 class Environment(ABC):
     """A simulated world. Instances hold no state of a run."""
 
     name: str = ""
+    clock: str = "simulated"
+    """"simulated" or "wall"."""
 
     @abstractmethod
     def tools(self) -> tuple[Tool, ...]:
@@ -199,6 +210,23 @@ class Environment(ABC):
     def registry(self) -> ToolRegistry:
         """The tools by name."""
         return ToolRegistry(self.tools())
+
+
+def clock_of(environment: Environment) -> str:
+    """Return the clock that an environment lives by.
+
+    Raises
+    ------
+    EnvironmentContractError
+        It is neither "simulated" nor "wall".
+    """
+    if environment.clock not in CLOCKS:
+        known = " or ".join(map(repr, CLOCKS))
+        raise EnvironmentContractError(
+            f"environment {environment.name!r}: clock must be {known}, got {environment.clock!r}; "
+            f"{suggest(str(environment.clock), CLOCKS)}"
+        )
+    return environment.clock
 
 
 def too_late(goal: Goal, evidence: Evidence) -> list[str]:

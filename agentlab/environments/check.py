@@ -9,7 +9,7 @@ from typing import Any
 from agentlab.base.documents import Json, canonical, is_json
 from agentlab.base.schemas import check_schema
 from agentlab.base.values import Document
-from agentlab.environments.base import Begun, Call, Environment, Outcome
+from agentlab.environments.base import Begun, Call, Environment, Outcome, clock_of
 from agentlab.environments.scenario import Goal, Scenario
 from agentlab.errors import EnvironmentContractError, UnknownNameError, seen
 from agentlab.tools.calls import CallRecord as CallRecord, call_text
@@ -43,6 +43,7 @@ def check_environment(
         Says which rule was broken by which call.
     """
     registry = environment.registry
+    clock_of(environment)
     for tool in registry.values():
         if set(tool.seen) - set(tool.parameters.get("properties", {})):
             _breach(f"tool {seen(tool.name)} lists parameters as seen that it does not have")

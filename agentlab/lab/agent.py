@@ -109,6 +109,16 @@ class Agent:
                 pass
         return self._given
 
+    @property
+    def real(self) -> bool:
+        """True when it has functions or tools of servers; no server is started to find out."""
+        if any(t.function is not None for t in self._given.values()):
+            return True
+        config = self.configured
+        return config is not None and (
+            bool(config.mcp_servers) or any(t.service_type == "mcp" for t in config.tools)
+        )
+
     def having(self, tools: Iterable[Tool] | ToolRegistry) -> Agent:
         """Return the agent with these tools in place of all that it has."""
         other = copy(self)

@@ -179,8 +179,11 @@ class Executor(Protocol):
     def stood(self, state: State) -> None:
         """Go on from the state's time: while people were waited for, none passed."""
 
+    def rest(self) -> None:
+        """Tell what is under way to stop: a turn has ended; there may be another."""
+
     def close(self) -> None:
-        """Let go of what it holds outside the state (threads); after the run's last visit."""
+        """Let go of what it holds outside the state (threads); nobody will go on."""
 
 
 @dataclass(frozen=True, slots=True)

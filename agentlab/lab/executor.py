@@ -119,6 +119,9 @@ class SimulatedExecutor:
     def stood(self, state: State) -> None:
         """Do nothing: simulated time stands by itself."""
 
+    def rest(self) -> None:
+        """Do nothing: all is in the state."""
+
     def close(self) -> None:
         """Do nothing: all is in the state."""
 

@@ -1,10 +1,8 @@
 """The lab: everything a node may use, in one immutable object.
 
 Give it a scenario, or tools of your own, a planner and a strategy; a run binds it to its own
-recorder and journal. It is shared freely between runs and threads.
-
-Its ``call`` is the one door to tools: argument check, permission, fault draw (once, at submission,
-kept with the call under way), journal, span.
+recorder and journal. It is shared freely between runs and threads. Its ``call`` is the one door to
+tools: argument check, permission, fault draw (once, at submission), journal, span.
 """
 
 from __future__ import annotations
@@ -33,7 +31,8 @@ from agentlab.lab.named import (
     _with_rate,
     checked_workers,
     connected,
-    executor_named,
+    executor_for,
+    executor_within,
     planner_of,
     reviewer_of,
 )
@@ -86,21 +85,19 @@ class Lab(ToolDoor):
     workers : int
         Steps that may be under way at once.
     executor : {"simulated", "threads"}, optional
-        "simulated": time is simulated, and tools take the seconds that they declare. "threads":
-        functions are called in threads, in wall time, with their ``timeout`` for a deadline (see
-        ``agentlab.lab.threads``). Default: threads where there are several workers and no simulated
-        world.
+        "simulated": time is simulated, tools take the seconds that they declare and functions are
+        called in your own thread, without a deadline. "threads": in threads, in wall time, with
+        their ``timeout`` for a deadline (see ``agentlab.lab.threads``). Default: threads where
+        there are functions or servers' tools, or several workers, and no simulated world.
     permissions : Permissions, optional
         Which calls are let through; default all.
     handler : object, optional
         Hears stream events (see ``agentlab.lab.handler.Handler``).
     lm : str or Model, optional
-        A language model by name ("openai/gpt-4o-mini", "openai/NAME@http://127.0.0.1:8765/v1",
-        "recorded"), or connected. Given, it stands in for the model of every agent, sub-agents too;
-        default: each agent's own. Without one nobody is asked.
+        A language model by name ("openai/gpt-4o-mini", "openai/NAME@http://127.0.0.1:8765/v1"), or
+        connected, in place of the model of every agent, sub-agents too; default: each agent's own.
     reflector, responder : str or object, optional
-        Who judges and who answers: "rules" and "template", or "lm"; default: the model where there
-        is one.
+        Who judges and who answers: "rules" and "template", or "lm"; default: the model, if any.
     environment : Environment, optional
         Default: the one that the scenario names.
     review : {"approve", "reject"} or callable, optional
@@ -167,7 +164,8 @@ class Lab(ToolDoor):
         self.decider: Decider | None = None if self.model is None else _decider()
         _check_asked(self.planner, self.strategy, self.model)
         self.reviewer = reviewer_of(review)
-        self.executor: Executor = executor_named(executor, workers, environment)
+        self.executor_asked = executor
+        self.executor: Executor = executor_for(self, self.cast.real)
         self._stand_alone()
         self.__dict__["_sealed"] = True
 
@@ -193,6 +191,8 @@ class Lab(ToolDoor):
         """
         if "tools" in changes:
             changes["cast"] = self.cast.having(changes.pop("tools"))
+            if self.executor_asked is None:
+                changes = {"executor": executor_for(self, changes["cast"].real), **changes}
         if "review" in changes:
             changes["reviewer"] = reviewer_of(changes.pop("review"))
         for name in changes:
@@ -313,12 +313,12 @@ class Lab(ToolDoor):
             agent=agent_id, agents=registry, seed=self.seed, workers=self.workers, lm=lm,
             tools=[t for t in self.given_tools if t.name in names],
             permissions=self.permissions,
-            executor="threads" if self.executor.wall else "simulated",
         )  # fmt: skip
         deeper = min(lab.strategy.budget.depth, self.strategy.budget.depth - 1)
         inner = f"{address.step_id}#{address.attempt}"
         return lab.bind(
             given_model=self.given_model,
+            executor=executor_within(self.executor),
             given_tools=self.given_tools,
             reviewer=self.reviewer,
             ancestors=(*self.ancestors, self.agent().id),

@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import Any
 
 from agentlab.base.registry import registry
-from agentlab.environments.base import Environment
+from agentlab.environments.base import Environment, clock_of
 from agentlab.environments.fault_plan import FaultPlan
 from agentlab.environments.suites import find_recording
 from agentlab.errors import ConfigError, UnknownNameError, seen
@@ -62,20 +62,48 @@ def planner_of(planner: Any) -> Planner:
     return found
 
 
-def executor_named(name: str | None, workers: int, environment: Environment | None) -> Executor:
-    """Return the executor that a name stands for (None: see ``Lab``)."""
+def executor_named(
+    name: str | None, workers: int, environment: Environment | None, real: bool
+) -> Executor:
+    """Return the executor that a name stands for (None: see ``Lab``).
+
+    Parameters
+    ----------
+    name : str or None
+    workers : int
+    environment : Environment or None
+        Whose ``clock`` counts.
+    real : bool
+        Whether there are tools that are no world's.
+    """
+    simulated = environment is not None and clock_of(environment) == "simulated"
     if name is None:
-        name = "threads" if workers > 1 and environment is None else "simulated"
+        wall = not simulated and (real or (workers > 1 and environment is None))
+        name = "threads" if wall else "simulated"
     if name not in ("simulated", "threads"):
         raise UnknownNameError("executor", name, ("simulated", "threads"))
     if name == "simulated":
         return SimulatedExecutor()
-    if environment is not None:
+    if simulated:
         raise ConfigError(
             "executor 'threads' lives in wall time, and a simulated world in simulated time: "
             "leave out executor= or the scenario"
         )
     return ThreadedExecutor()
+
+
+def executor_for(lab: Any, real: bool) -> Executor:
+    """Return the executor of a lab that has such tools: the one it has, where that still serves."""
+    named = executor_named(lab.executor_asked, lab.workers, lab.environment, real)
+    here: Executor | None = vars(lab).get("executor")
+    return here if here is not None and here.wall == named.wall else named
+
+
+def executor_within(outer: Executor) -> Executor:
+    """Return the executor of a sub-agent's run: clock and thread are those of the run around it."""
+    if not outer.wall:
+        return SimulatedExecutor()
+    return ThreadedExecutor(worker=outer.worker if isinstance(outer, ThreadedExecutor) else None)
 
 
 def _mind(kind: str, given: Any, model: Model | None) -> Any:

@@ -2,8 +2,9 @@
 
 Checks, resources and counting are those of simulated time; what differs is the clock and who does
 the work. ``state.now`` is wall seconds since the run began. A call of a function runs in a thread
-of its own, of which the loop has ``workers`` at most; everything else (language models, sub-agents)
-is carried out by ``wait``, in the run's own thread.
+of its own, of which the loop has ``workers`` at most; with one worker all calls of a run and of its
+sub-agents share one (see ``worker.py``). Everything else (language models, worlds, sub-agents) is
+carried out by ``wait``, in the run's own thread.
 
 A call has its tool's ``timeout``. At the deadline, or when it is cancelled, its step is settled and
 the call's token says so (``agentlab.cancel_token``). A tool that does not listen goes on in its
@@ -33,6 +34,7 @@ from agentlab.lab.bench import Bench
 from agentlab.lab.executor import SimulatedExecutor, finished, interrupted, next_try
 from agentlab.lab.faults import NOT_EXECUTED, advance
 from agentlab.lab.tool_door import invoked, recalled
+from agentlab.lab.worker import Worker, hinted
 from agentlab.plans.task_plan import TaskStep
 from agentlab.state.records import UnderWay
 from agentlab.state.state import State
@@ -85,12 +87,16 @@ class ThreadedExecutor:
     ----------
     began : float, optional
         When the run began, by ``time.monotonic``; default: when the first step starts.
+    worker : Worker, optional
+        Whose thread makes the calls of a run with one worker; default: one of its own.
     """
 
     wall = True
 
-    def __init__(self, began: float | None = None) -> None:
+    def __init__(self, began: float | None = None, worker: Worker | None = None) -> None:
         self._began = began
+        self.worker = worker or Worker()
+        self._own = worker is None
         self._changed = threading.Condition()
         self._calls: dict[tuple[str, int], _Call] = {}
         self._done: list[_Call] = []  # in the order in which they ended
@@ -163,16 +169,23 @@ class ThreadedExecutor:
         if not state.under_way:
             self._began, self._zero = None, time.monotonic() - state.now
 
-    def close(self) -> None:
-        """Tell all calls to stop, and give them half a second to do so."""
+    def rest(self) -> None:
+        """Tell all calls to stop, and give them half a second; an idle thread is kept a while."""
         with self._changed:
             for call in self._calls.values():
                 if call.thread is not None and call.returned is None:
                     self._tell(call, "the run ended")
             self._calls.clear()
-            left = [(c.thread, c.left.since) for c in self._left if c.thread and c.left]
-        for thread, since in left:
-            thread.join(max(0.0, since + GRACE - self._seconds()))
+            for left in [c.left for c in self._left if c.left is not None]:
+                while left.ended is None and self._seconds() < left.since + GRACE:
+                    self._changed.wait(max(0.0, left.since + GRACE - self._seconds()))
+        self.worker.rest(kept=self._own)
+
+    def close(self) -> None:
+        """Rest, and let go of the thread."""
+        self.rest()
+        if self._own:
+            self.worker.end()
 
     # ---- the clock ---------------------------------------------------------------------------
 
@@ -214,22 +227,30 @@ class ThreadedExecutor:
                 return  # no end of it was recorded, so it has none
             if call.returned is None:
                 bench.journal.start(address, tool.name, request)
-                self._start(call, tool, made)
+                self._start(call, tool, made, alone=bench.workers == 1)
                 return
         with self._changed:
             self._done.append(call)
 
-    def _start(self, call: _Call, tool: Tool, made: Call) -> None:
+    def _start(self, call: _Call, tool: Tool, made: Call, alone: bool) -> None:
         context = copy_context()
         context.run(CURRENT.set, call.token)
 
-        def work() -> None:
-            returned = context.run(invoked, tool, made)
+        def work() -> Returned:
+            result, error = context.run(invoked, tool, made)
+            return result, hinted(error)
+
+        def then(returned: Returned) -> None:
             with self._changed:
                 self._came(call, returned)
 
         call.deadline = time.monotonic() + tool.timeout
-        call.thread = threading.Thread(target=work, name=f"agentlab {tool.name}", daemon=True)
+        if alone:
+            call.thread = self.worker.carry(work, then)
+            return
+        call.thread = threading.Thread(
+            target=lambda: then(work()), name=f"agentlab {tool.name}", daemon=True
+        )
         call.thread.start()
 
     def _came(self, call: _Call, returned: Returned) -> None:

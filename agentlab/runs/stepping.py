@@ -240,7 +240,7 @@ class Stepper(Owned):
         root.sim_end = after.now
         root.output = {"final_response": after.final_response, "answer": after.answer}
         if self.lab.executor.wall and self.finished:
-            self.lab.executor.close()
+            self.lab.executor.rest()
         return Visit(index, name, before, after, tuple(spans))
 
     def iterate(self) -> Iterator[tuple[str, State]]:

@@ -77,10 +77,11 @@ class PlanningLoop:
             config.max_replans, when_no_plan=config.when_no_plan,
         )  # fmt: skip
         world = self.lab.environment
-        chosen = config.executor or ("threads" if world is None else "simulated")
         executor = self.lab.executor
+        wall = executor.wall or world is None
+        chosen = config.executor or ("threads" if wall else "simulated")
         if executor.wall != (chosen == "threads"):
-            executor = executor_named(chosen, self.lab.workers, world)
+            executor = executor_named(chosen, self.lab.workers, world, self.lab.cast.real)
         lab = self.lab.bind(strategy=strategy, executor=executor)
         options = {"session_id": uuid.uuid4().hex[:12], **options}
         run = resident.start(lab, goal, handler=handler, **options)

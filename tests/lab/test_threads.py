@@ -461,7 +461,8 @@ def test_which_executor_a_lab_has(bench):
     scenario = generate("easy", 0)
     assert isinstance(bench.lab(workers=2).executor, ThreadedExecutor)
     assert isinstance(bench.lab(workers=1, executor="threads").executor, ThreadedExecutor)
-    assert isinstance(bench.lab(workers=1).executor, SimulatedExecutor)
+    assert isinstance(bench.lab(workers=1).executor, ThreadedExecutor)
+    assert isinstance(bench.lab(workers=1, executor="simulated").executor, SimulatedExecutor)
     assert isinstance(bench.lab(workers=2, executor="simulated").executor, SimulatedExecutor)
     assert isinstance(al.Lab(scenario, workers=2).executor, SimulatedExecutor)
     with pytest.raises(ConfigError, match="a simulated world in simulated time"):

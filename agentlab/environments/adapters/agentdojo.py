@@ -106,6 +106,8 @@ class AgentDojo(Environment):
         There is no such suite.
     """
 
+    clock = "wall"
+
     def __init__(self, suite: str) -> None:
         if suite not in SUITES:
             raise UnknownNameError("AgentDojo suite", suite, SUITES)

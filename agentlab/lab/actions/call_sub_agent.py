@@ -91,7 +91,7 @@ class CallSubAgent(Action):
                 workflow = registry("workflow").build(WORKFLOW)
                 last = workflow(lab.initial_state(text, **_carried(state)), lab)
             finally:
-                lab.executor.close()
+                lab.executor.rest()
             span.output = {"final_response": last.final_response, "answer": last.answer}
             span.sim_end, span.error = last.now, last.error
         return _charged(state, last, under_way.step_id), _outcome(name, last, lab)

@@ -51,7 +51,7 @@ class Budget:
         Executions of steps, over all plans.
     tool_calls, lm_tokens : int
     seconds : float
-        Simulated.
+        Of the run's clock, simulated or wall.
     depth : int
         Nesting of sub-agents and of decomposed steps.
 

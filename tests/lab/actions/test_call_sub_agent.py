@@ -59,6 +59,7 @@ def pair(planned, step):
 
 
 def boss(agents, *plans, agent="boss", **options):
+    options = {"executor": "simulated", **options}
     return al.Lab(agent=agent, agents=agents, planner=Fixed(*plans), **options)
 
 

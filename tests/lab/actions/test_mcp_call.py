@@ -51,7 +51,7 @@ def call(target="time/convert_time", parameters=TOKYO, step_id="c", kind="mcp_ca
 
 
 def started(*plan, agent="clock", **options):
-    options = {"strategy": "never", **options}
+    options = {"strategy": "never", "executor": "simulated", **options}
     lab = al.Lab(agent=agent, agents=AGENTS, planner=Fixed(*[list(plan)] * 3), **options)
     return al.autonomous.start(lab, "what time is it?")
 
