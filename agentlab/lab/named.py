@@ -8,6 +8,9 @@ from typing import Any
 from agentlab.base.registry import registry
 from agentlab.environments.base import Environment
 from agentlab.environments.fault_plan import FaultPlan
+from agentlab.environments.guard import guarded
+from agentlab.environments.named import get_environment
+from agentlab.environments.scenario import Scenario
 from agentlab.environments.suites import find_recording
 from agentlab.errors import ConfigError, UnknownNameError, seen
 from agentlab.lab.bench import Executor
@@ -36,6 +39,15 @@ def _connected(text: str, environment: int) -> Model:
     from agentlab.lm.connect import connect
 
     return connect(text, recordings=find_recording)
+
+
+def environment_of(
+    environment: Environment | None, scenario: Scenario | None
+) -> Environment | None:
+    """Return the world of a lab, or that of its scenario; one that a user wrote is watched."""
+    if environment is None and scenario is not None:
+        environment = get_environment(scenario.environment)
+    return None if environment is None else guarded(environment)
 
 
 def reviewer_of(review: Any) -> Any:

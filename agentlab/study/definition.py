@@ -35,6 +35,7 @@ from agentlab.base.refusals import explain
 from agentlab.base.strict_json import read_yaml
 from agentlab.base.values import record
 from agentlab.environments.fault_plan import FaultKind, FaultPlan, Persistence, Visibility
+from agentlab.environments.guard import guarded
 from agentlab.environments.named import get_environment
 from agentlab.environments.scenario import Scenario
 from agentlab.environments.suites import Suite, load_suite, recorded_study
@@ -174,7 +175,7 @@ def default_planners(suite: Suite) -> tuple[str, str]:
 
 
 def _offers_calls(scenario: Scenario) -> bool:
-    world = get_environment(scenario.environment)
+    world = guarded(get_environment(scenario.environment))
     calls = world.candidates(world.initial(scenario), scenario.goal)
     return next(iter(calls), None) is not None
 

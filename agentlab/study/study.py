@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from agentlab.base.documents import Json
 from agentlab.environments.fault_plan import FaultPlan
+from agentlab.environments.guard import guarded
 from agentlab.environments.named import get_environment
 from agentlab.environments.scenario import Scenario
 from agentlab.environments.suites import Suite, load_suite
@@ -317,7 +318,7 @@ class _Tally:
 def _check_reviews(arms: Sequence[Arm], suite: Suite) -> None:
     """Refuse arms that would wait for people where a tool of a world needs approval."""
     for name in dict.fromkeys(s.environment for s in suite):
-        asks = [t.name for t in get_environment(name).tools() if t.needs_approval]
+        asks = [t.name for t in guarded(get_environment(name)).tools() if t.needs_approval]
         waits = next((a for a in arms if a.review is None), None) if asks else None
         if waits is not None:
             raise StudyError(
