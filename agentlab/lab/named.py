@@ -22,6 +22,9 @@ from agentlab.minds.base import Decider, Planner
 from agentlab.minds.planners.named import get_planner
 from agentlab.minds.strategies.base import Strategy
 
+WORKERS = 1_000
+"""Steps under way at once, threads and processes at most: the system runs no more at once."""
+
 _EXAMPLE = "lm='openai/gpt-4o-mini'"
 
 
@@ -61,8 +64,11 @@ def reviewer_of(review: Any) -> Any:
 
 def checked_workers(workers: Any) -> int:
     """Return the number of workers, or refuse what is none."""
-    if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
-        raise ConfigError(f"workers must be an integer of at least 1, got {seen(workers)}")
+    if isinstance(workers, bool) or not isinstance(workers, int) or not 1 <= workers <= WORKERS:
+        raise ConfigError(
+            "workers must be an integer of at least 1, and at most "
+            f"{WORKERS:,} as each may be a thread, got {seen(workers)}"
+        )
     return workers
 
 
