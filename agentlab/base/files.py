@@ -56,7 +56,7 @@ def read_bytes(
             with open(path, "rb", opener=_regular) as file:
                 size = os.fstat(file.fileno()).st_size
                 data = file.read(most + 1) if size <= most else b" " * (most + 1)
-    except (OSError, ValueError, AttributeError) as e:
+    except (OSError, ValueError, AttributeError) as e:  # the last: stdin of a notebook
         reason = getattr(e, "strerror", None) or e
         raise problem(f"{shown(path)}: cannot be read: {reason}") from e
     if len(data) > most:
@@ -83,6 +83,14 @@ def is_file(path: str | Path) -> bool:
     """Return whether there is a file of that name; of a name that no file can have, False."""
     try:
         return Path(path).is_file()
+    except (OSError, ValueError):
+        return False
+
+
+def exists(path: str | Path) -> bool:
+    """Return whether there is anything of that name, if only a link that leads nowhere."""
+    try:
+        return os.path.lexists(path)
     except (OSError, ValueError):
         return False
 

@@ -27,9 +27,7 @@ looked up among what is registered and is never a module.
 
 from __future__ import annotations
 
-import ast
 import inspect
-import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache, partial
 from importlib import import_module
@@ -37,65 +35,13 @@ from types import FunctionType
 from typing import Any, NamedTuple, TypeVar
 
 from agentlab.base.built_in import BUILT_IN, METHOD, SHARED
-from agentlab.errors import ConfigError, UnknownNameError, seen, suggest
+from agentlab.base.names import Named, parse_name
+from agentlab.errors import AgentLabError, ConfigError, UnknownNameError, raised, seen, suggest
 
 T = TypeVar("T")
 
 GROUP = "agentlab"
 """The group of entry points by which packages add names, each called KIND.NAME."""
-
-_MODULE = re.compile(r"\s*([A-Za-z_][\w.]*:[A-Za-z_][\w.]*)\s*(\(.*\))?\s*", re.DOTALL)
-
-
-class Named(NamedTuple):
-    """A name, taken apart."""
-
-    name: str
-    positional: list[Any]
-    named: dict[str, Any]
-
-
-def parse_name(text: str) -> Named:
-    """Split ``name(1, key=2)`` or ``module:attribute(1, key=2)`` into name and arguments.
-
-    Raises
-    ------
-    ConfigError
-        The text is no name with literal arguments.
-
-    Examples
-    --------
-    >>> tuple(parse_name("retry_then_replan(2, wait=1.5)"))
-    ('retry_then_replan', [2], {'wait': 1.5})
-    """
-    found = _MODULE.fullmatch(text)
-    call = text if found is None else f"attribute{found[2] or ''}"
-    try:
-        tree = ast.parse(call.strip(), mode="eval").body
-    except (SyntaxError, ValueError) as e:
-        raise _no_name(text) from e
-    function = tree.func if isinstance(tree, ast.Call) else tree
-    if not isinstance(function, ast.Name):
-        raise _no_name(text)
-    name = function.id if found is None else found[1]
-    if not isinstance(tree, ast.Call):
-        return Named(name, [], {})
-    try:
-        positional = [ast.literal_eval(a) for a in tree.args]
-        pairs = [(k.arg, ast.literal_eval(k.value)) for k in tree.keywords]
-    except (ValueError, TypeError) as e:
-        raise _no_name(text) from e
-    named = {key: value for key, value in pairs if key is not None}
-    if len(named) < len(pairs):  # a key twice, or ``**mapping``
-        raise _no_name(text)
-    return Named(name, positional, named)
-
-
-def _no_name(text: str) -> ConfigError:
-    return ConfigError(
-        f"expected a name with literal arguments such as 'retry(2)' or 'reference(noise=0.2)', or "
-        f"'module:attribute', got {seen(text)}"
-    )
 
 
 class Sent(NamedTuple):
@@ -244,8 +190,12 @@ class Registry(Mapping[str, Any]):
             ) from e
         try:
             return factory(*asked.positional, **asked.named)
+        except (AgentLabError, KeyboardInterrupt):
+            raise
         except (TypeError, ValueError) as e:
             raise ConfigError(f"{self.kind} {seen(text)}: {e}") from e
+        except BaseException as e:  # of a factory that is anybody's: SystemExit, for one
+            raise ConfigError(f"{self.kind} {seen(text)}: {raised(e)}") from e
 
     def _check(self, text: str, thing: Any) -> None:
         if self._method and not hasattr(thing, self._method):
@@ -295,16 +245,16 @@ def _imported(kind: str, text: str) -> Any:
     module, _, path = text.partition(":")
     try:
         found: Any = import_module(module)
-    except ModuleNotFoundError as e:
-        if e.name is None or not f"{module}.".startswith(f"{e.name}."):
-            raise
+    except KeyboardInterrupt:
+        raise
+    except BaseException as e:  # SystemExit, for one
+        named = isinstance(e, ModuleNotFoundError) and f"{module}.".startswith(f"{e.name}.")
+        if not named:
+            problem = f"importing {module} raised {raised(e)}"
+            raise ConfigError(f"{kind} {seen(text)}: {problem}") from e
         raise ConfigError(
             f"{kind} {seen(text)}: there is no module {seen(module)}; it must be installed, on "
             "sys.path, or a file of the folder in which the command runs"
-        ) from e
-    except Exception as e:
-        raise ConfigError(
-            f"{kind} {seen(text)}: importing {module} raised {type(e).__name__}: {e}"
         ) from e
     for part in path.split("."):
         if not hasattr(found, part):

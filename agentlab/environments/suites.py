@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from agentlab.base.files import STDIN, read_file, shown
 from agentlab.base.refusals import explain
 from agentlab.base.strict_json import read_json
+from agentlab.environments.guard import guarded
 from agentlab.environments.named import ENVIRONMENTS, get_environment
 from agentlab.environments.scenario import Scenario, tool_step
 from agentlab.errors import (
@@ -84,7 +85,7 @@ def check_scenario(scenario: Scenario) -> None:
     ScenarioError
         The reference plan has a cycle, a dangling dependency or a malformed reference.
     """
-    environment = get_environment(scenario.environment)
+    environment = guarded(get_environment(scenario.environment))
     if scenario.reference is None:
         return
     for step in scenario.reference.steps:

@@ -17,7 +17,6 @@ from agentlab.base.persistent import pvector
 from agentlab.base.values import validated, with_fields
 from agentlab.environments.base import Environment, Evidence, Verdict, breach
 from agentlab.environments.fault_plan import FaultPlan
-from agentlab.environments.named import get_environment
 from agentlab.environments.scenario import Scenario
 from agentlab.errors import ConfigError, seen, suggest
 from agentlab.lab.actions.named import ACTIONS
@@ -31,6 +30,7 @@ from agentlab.lab.named import (
     _with_rate,
     checked_workers,
     connected,
+    environment_of,
     executor_for,
     executor_within,
     planner_of,
@@ -135,9 +135,7 @@ class Lab(ToolDoor):
     ) -> None:
         self.workers = checked_workers(workers)
         self.scenario = scenario
-        if environment is None and scenario is not None:
-            environment = get_environment(scenario.environment)
-        self.environment = environment
+        self.environment = environment = environment_of(environment, scenario)
         own = environment.tools() if environment is not None else ()
         world = environment.name if environment is not None else "agent"
         self.given_tools = as_tools(tools)

@@ -8,6 +8,9 @@ from typing import Any
 from agentlab.base.registry import registry
 from agentlab.environments.base import Environment, clock_of
 from agentlab.environments.fault_plan import FaultPlan
+from agentlab.environments.guard import guarded
+from agentlab.environments.named import get_environment
+from agentlab.environments.scenario import Scenario
 from agentlab.environments.suites import find_recording
 from agentlab.errors import ConfigError, UnknownNameError, seen
 from agentlab.lab.bench import Executor
@@ -18,6 +21,9 @@ from agentlab.lm.model import Model
 from agentlab.minds.base import Decider, Planner
 from agentlab.minds.planners.named import get_planner
 from agentlab.minds.strategies.base import Strategy
+
+WORKERS = 1_000
+"""Steps under way at once, threads and processes at most: the system runs no more at once."""
 
 _EXAMPLE = "lm='openai/gpt-4o-mini'"
 
@@ -38,6 +44,15 @@ def _connected(text: str, environment: int) -> Model:
     return connect(text, recordings=find_recording)
 
 
+def environment_of(
+    environment: Environment | None, scenario: Scenario | None
+) -> Environment | None:
+    """Return the world of a lab, or that of its scenario; one that a user wrote is watched."""
+    if environment is None and scenario is not None:
+        environment = get_environment(scenario.environment)
+    return None if environment is None else guarded(environment)
+
+
 def reviewer_of(review: Any) -> Any:
     """Return who reviews calls for people: "approve", "reject", a function, or None."""
     if review is None or callable(review):
@@ -49,8 +64,11 @@ def reviewer_of(review: Any) -> Any:
 
 def checked_workers(workers: Any) -> int:
     """Return the number of workers, or refuse what is none."""
-    if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
-        raise ConfigError(f"workers must be an integer of at least 1, got {seen(workers)}")
+    if isinstance(workers, bool) or not isinstance(workers, int) or not 1 <= workers <= WORKERS:
+        raise ConfigError(
+            "workers must be an integer of at least 1, and at most "
+            f"{WORKERS:,} as each may be a thread, got {seen(workers)}"
+        )
     return workers
 
 

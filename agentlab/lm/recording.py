@@ -49,6 +49,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from agentlab.base.documents import Json, canonical, shortened
+from agentlab.base.files import exists, read_bytes, shown
 from agentlab.base.strict_json import read_json
 from agentlab.errors import ConfigError, JsonError, ReplayError, suggest
 
@@ -63,6 +64,10 @@ FIELDS = (
 )  # fmt: skip
 """Fields of a line, in order; ``endpoint``, ``error``, ``chunks`` only where they apply."""
 REQUIRED = ("key", "occurrence", "model", "settings", "request")
+
+
+RECORDED = 1 << 29
+"""Bytes of a file at most: it is held in memory."""
 
 
 class Recording:
@@ -88,14 +93,14 @@ class Recording:
         self.path, self.mode = Path(path), mode
         if self.path.suffix == ".gz":
             raise ConfigError(f"{path}: recordings are not compressed; gunzip it, or name a .jsonl")
-        if mode == "replay" and not self.path.is_file():
-            raise ReplayError(f"there is no recording {self.path}")
+        if mode == "replay" and not exists(self.path):
+            raise ReplayError(f"there is no recording {shown(self.path)}")
         self._tape: dict[Name, Line] = {}
         self._taken: list[Line] | None = None  # of a process that does not write
         self._lock = threading.RLock()
         self._pending: dict[Name, threading.Lock] = {}
         self._written = False
-        self._whole, self._gap = self._read() if self.path.exists() else (0, b"")
+        self._whole, self._gap = self._read() if exists(self.path) else (0, b"")
 
     def __repr__(self) -> str:
         return f"Recording({str(self.path)!r}, {self.mode!r}, {len(self)} calls)"
@@ -161,17 +166,20 @@ class Recording:
                 self._written, self._gap = False, b""
 
     def _append(self, data: bytes) -> None:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.path.open("ab") as file:
-            if not self._written:
-                file.truncate(self._whole)  # what comes after was torn by a crash
-                file.write(self._gap)
-            file.write(data)
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with self.path.open("ab") as file:
+                if not self._written:
+                    file.truncate(self._whole)  # what comes after was torn by a crash
+                    file.write(self._gap)
+                file.write(data)
+        except (OSError, ValueError) as e:
+            raise ReplayError(f"{shown(self.path)}: cannot be written: {e}") from e
         self._written = True
 
     def _read(self) -> tuple[int, bytes]:
         """Read the file; return where its last whole line ends, and what must come after it."""
-        raw = self.path.read_bytes()
+        raw = read_bytes(self.path, ReplayError, RECORDED)
         pieces = raw.split(b"\n")
         for number, piece in enumerate(pieces, 1):
             recorded = self._parsed(piece, number, last=number == len(pieces))

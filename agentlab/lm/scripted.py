@@ -27,7 +27,14 @@ from pydantic import InstanceOf
 
 from agentlab.base.strict_json import read_json_file
 from agentlab.base.values import Amount, record
-from agentlab.errors import ConfigError, LMRateLimited, LMTimeout, LMUnavailable, ScriptExhausted
+from agentlab.errors import (
+    ConfigError,
+    LMRateLimited,
+    LMTimeout,
+    LMUnavailable,
+    ScriptExhausted,
+    seen,
+)
 from agentlab.lm.model import Model
 from agentlab.lm.outcome import reply_parts
 from agentlab.lm.serde import (
@@ -218,8 +225,8 @@ class Scripted:
 def _pattern(text: str) -> re.Pattern[str]:
     try:
         return re.compile(text, re.DOTALL)
-    except re.error as e:
-        raise ConfigError(f"script pattern {text!r}: {e}") from e
+    except (re.error, TypeError, RecursionError, OverflowError) as e:
+        raise ConfigError(f"script pattern {seen(text)}: {e}") from e
 
 
 def _reply(answer: Any, delay: float = 0.0, chunks: Sequence[int] | None = None) -> Reply:
@@ -300,6 +307,8 @@ def read_script(path: str | Path) -> Model:
     if not isinstance(items, list) or not items:
         raise ConfigError(f"{path}: expected a list of replies")
     script = [_item(path, index, item) for index, item in enumerate(items)]
+    if len({isinstance(item, tuple) for item in script}) > 1:
+        raise ConfigError(f"{path}: expected 'when' in each reply or in none")
     return scripted(script)
 
 
@@ -313,10 +322,16 @@ def _item(path: str | Path, index: int, item: Any) -> Any:
         raise ConfigError(f"{path}, reply {index}: expected a string or {{'say': ...}}")
     extra = sorted(set(item) - {"when", "say", "finish", "delay", "tool_calls"})
     if extra:
-        raise ConfigError(f"{path}, reply {index}: unknown field {extra[0]!r}")
+        raise ConfigError(f"{path}, reply {index}: unknown field {seen(extra[0])}")
     try:
         reply = _reply({"text": item.get("say", ""), "tool_calls": item.get("tool_calls", [])})
     except ConfigError as e:
         raise ConfigError(f"{path}, reply {index}: {e}") from e
-    reply = replace(reply, finish=item.get("finish", reply.finish), delay=item.get("delay", 0.0))
+    try:
+        delay = item.get("delay", 0.0)
+        reply = replace(reply, finish=item.get("finish", reply.finish), delay=delay)
+        if "when" in item:
+            _pattern(item["when"])
+    except ConfigError as e:
+        raise ConfigError(f"{path}, reply {index}: {e}") from e
     return (item["when"], reply) if "when" in item else reply

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from agentlab.study import stats
+from agentlab.study.bounds import several
 from agentlab.study.family import ALPHA, family
 from agentlab.study.stats import Floats
 from agentlab.study.visible import smallest_visible
@@ -31,6 +32,9 @@ CLUSTERS = (5, 8, 12, 20, 60)
 ARMS = (2, 6, 12)
 LEAD = 0.2
 """Of one arm, where intervals are to hold a difference."""
+
+REPETITIONS = 100_000
+"""Of a row at most: they are simulated side by side, in memory."""
 
 BIG = 10
 """Times that one cluster is larger than the others where one is."""
@@ -195,6 +199,7 @@ def measured(repetitions: int, *, reduced: bool = False) -> Iterator[Measured]:
     reduced : bool
         A part of the grid, for tests.
     """
+    several(repetitions, "repetitions", REPETITIONS)
     clusters = (5, 12) if reduced else CLUSTERS
     yield from _intervals(repetitions, clusters, reduced)
     tested = [

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 
 from agentlab.environments.base import no_op
 from agentlab.environments.fault_plan import FaultPlan
+from agentlab.environments.guard import guarded
 from agentlab.environments.named import get_environment
 from agentlab.environments.scenario import Scenario
 from agentlab.lab.lab import Lab
@@ -55,7 +56,7 @@ class Ceiling:
 
 def floor(scenario: Scenario) -> bool:
     """Return whether doing nothing reaches the goal."""
-    return no_op(get_environment(scenario.environment), scenario).success
+    return no_op(guarded(get_environment(scenario.environment)), scenario).success
 
 
 def ceiling(

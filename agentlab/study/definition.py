@@ -31,11 +31,12 @@ from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError
 
 from agentlab.base.built_in import BUILT_IN
 from agentlab.base.documents import digest
-from agentlab.base.files import DOCUMENT, is_file, read_file, shown
+from agentlab.base.files import DOCUMENT, STDIN, is_file, read_file, shown
 from agentlab.base.refusals import explain
 from agentlab.base.strict_json import read_yaml
 from agentlab.base.values import record
 from agentlab.environments.fault_plan import FaultKind, FaultPlan, Persistence, Visibility
+from agentlab.environments.guard import guarded
 from agentlab.environments.named import get_environment
 from agentlab.environments.scenario import Scenario
 from agentlab.environments.suites import Suite, load_suite, recorded_study, suite_names
@@ -127,6 +128,8 @@ class Definition:
         """Where the results go."""
         if self.out:
             return Path(self.out)
+        if self.suite == STDIN:
+            return Path("results/stdin")
         path = self.suite.endswith(".jsonl")
         return Path("results") / (Path(self.suite).stem if path else self.suite.replace("/", "-"))
 
@@ -175,7 +178,7 @@ def default_planners(suite: Suite) -> tuple[str, str]:
 
 
 def _offers_calls(scenario: Scenario) -> bool:
-    world = get_environment(scenario.environment)
+    world = guarded(get_environment(scenario.environment))
     calls = world.candidates(world.initial(scenario), scenario.goal)
     return next(iter(calls), None) is not None
 
@@ -247,7 +250,7 @@ def parse_workers(text: str) -> tuple[int, ...]:
         A part is no whole number of at least 1.
     """
     parts = parse_names(text)
-    if not all(part.isdecimal() and int(part) for part in parts):
+    if not all(re.fullmatch("[0-9]{1,9}", part) and int(part) for part in parts):
         raise ConfigError(f"expected --workers of at least 1 such as '1,4', got {seen(text)}")
     return tuple(dict.fromkeys(map(int, parts)))
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 from agentlab.base.documents import Json, digest
 from agentlab.errors import AgentLabError, ConfigError, StudyError, seen, suggest
 from agentlab.lab.lab import Lab
+from agentlab.lab.named import checked_workers
 from agentlab.lm.model import Model
 from agentlab.minds.base import Planner, Reflector, Responder
 from agentlab.minds.planners.named import get_planner
@@ -21,6 +22,7 @@ from agentlab.minds.strategies.budgets import bounded, budget_levels, budget_tex
 from agentlab.minds.strategies.named import get_strategy
 from agentlab.state.tool_loop import PendingApproval
 from agentlab.study.addresses import DIGITS, apart, asked_at, model_of
+from agentlab.study.bounds import check_arms_of
 from agentlab.study.identity import Described, label_of, name_of
 from agentlab.workflows.named import get_workflow
 from agentlab.workflows.workflow import Workflow
@@ -296,6 +298,7 @@ def grid(**axes: Unpack[Axes]) -> tuple[Arm, ...]:
         raise StudyError(str(e)) from e
     if any(not v for v in values):
         raise StudyError("an axis of the grid has no value")
+    check_arms_of(map(len, values))
     arms = tuple(
         Arm(**dict(zip(axes, combination, strict=True))) for combination in product(*values)
     )
@@ -378,10 +381,9 @@ def check_arms(arms: Iterable[Arm]) -> tuple[Arm, ...]:
                 raise StudyError(f"planner {seen(arm.planner)} has no method plan(request, bench)")
             Lab(**{**arm.options, "planner": planner, "workers": 1})
             workflow_of(arm)
+            checked_workers(arm.workers)
         except AgentLabError as e:
             raise StudyError(f"arm {seen(arm.label)}: {e}") from e
-        if isinstance(arm.workers, bool) or not isinstance(arm.workers, int) or arm.workers < 1:
-            raise StudyError(f"arm {seen(arm.label)}: workers must be an integer of at least 1")
     tell_apart(checked)
     doubled = [label for label, n in Counter(a.label for a in checked).items() if n > 1]
     if doubled:

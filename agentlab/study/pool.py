@@ -21,6 +21,7 @@ import threading
 import time
 import warnings
 from collections.abc import Iterator, Sequence
+from concurrent.futures import BrokenExecutor
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain, islice
@@ -64,7 +65,7 @@ def computed(
     ConfigError
         joblib knows no such backend, or there is not one thread.
     StudyError
-        A worker with threads died.
+        A worker process died.
     """
     waiting = [item for item in todo if waits(item[1])]
     if threads is None:
@@ -99,6 +100,10 @@ def _batched(todo: list[Keyed], runner: Runner, processes: int, backend: str) ->
         return
     from joblib import Parallel, delayed
 
+    if backend == "multiprocessing":
+        raise ConfigError(
+            "backend 'multiprocessing' waits for ever for a worker that was killed; take 'loky'"
+        )
     here = (os.getpid(), Keys()) if backend == "loky" else None
     try:
         pool = Parallel(
@@ -119,10 +124,20 @@ def _batched(todo: list[Keyed], runner: Runner, processes: int, backend: str) ->
                 _record(runner, lines)
                 pace.learn(results)
                 yield results
+        except BrokenExecutor as e:  # loky's; it leaves no worker behind
+            raise _died() from e
         finally:  # after an error or Ctrl-C joblib warns of the tasks that it cancels
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 outputs.close()
+
+
+def _died(how: str = "") -> StudyError:
+    return StudyError(
+        f"a worker process died{how} with the cells that it had under way, as one does that is "
+        "killed or runs out of memory; what was finished is kept, and the same study goes on from "
+        "there"
+    )
 
 
 def _together(todo: Sequence[Keyed], runner: Runner) -> list[list[Keyed]]:
@@ -260,10 +275,7 @@ def _spread(todo: list[Keyed], runner: Runner, processes: int, threads: int) -> 
                 yield crew.results()
     except (EOFError, ConnectionError) as e:
         crew.process.join(POLL)
-        raise StudyError(
-            f"a worker process died (exit code {crew.process.exitcode}) with the cells that it "
-            "had under way; what was finished is kept, and the same study goes on from there"
-        ) from e
+        raise _died(f" (exit code {crew.process.exitcode})") from e
     finally:
         for crew in crews:
             crew.process.terminate()

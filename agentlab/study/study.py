@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from agentlab.base.documents import Json
 from agentlab.environments.fault_plan import FaultPlan
+from agentlab.environments.guard import guarded
 from agentlab.environments.named import get_environment
 from agentlab.environments.scenario import Scenario
 from agentlab.environments.suites import Suite, load_suite
@@ -25,6 +26,7 @@ from agentlab.errors import StudyError, seen
 from agentlab.lab.named import connected
 from agentlab.lm.recording import Recording
 from agentlab.runs.trust import Answer, agree, approve, in_replay
+from agentlab.study.bounds import check_cells, seeds_of, several
 from agentlab.study.cells import ARM, CEILING, CRASHED, FLOOR, INFRASTRUCTURE, Cell, Runner
 from agentlab.study.endpoints import MAX_LM_ERRORS, Streaks, check_access, stopped
 from agentlab.study.grid import Arm, arm_from_json, check_arms, tell_apart
@@ -101,7 +103,8 @@ class Study(Results):
         tell_apart(self.arms)
         self.suite = _suite(suite)
         self.fault_rates = _rates(fault_rate)
-        self.seeds = _seeds(seeds)
+        self.seeds = seeds_of(seeds)
+        check_cells(len(self.arms), len(self.suite), len(self.fault_rates), len(self.seeds))
         self.faults = faults
         self.controls = controls
         self.traces = traces
@@ -198,6 +201,9 @@ class Study(Results):
             Ctrl-C; what was finished is kept.
         """
         self._forget()
+        workers = several(os.cpu_count() or 1 if processes is None else processes, "processes")
+        if threads is not None:
+            several(threads, "threads")
         self._agreed()
         streaks = Streaks(max_lm_errors)
         with Store(self.out, lock=lock) as store:
@@ -212,7 +218,6 @@ class Study(Results):
                 _tell_seedless(arms.values(), tape, self.seeds)
             with showing(progress, len(todo)) as tell:
                 tally = Tally()
-                workers = processes or os.cpu_count() or 1
                 runner = Runner(self.faults, self.traces, tape, streaks.limit)
                 with closing(computed(todo, runner, workers, threads, backend)) as batches:
                     for batch in batches:
@@ -320,7 +325,7 @@ class Study(Results):
 def _check_reviews(arms: Sequence[Arm], suite: Suite) -> None:
     """Refuse arms that would wait for people where a tool of a world needs approval."""
     for name in dict.fromkeys(s.environment for s in suite):
-        asks = [t.name for t in get_environment(name).tools() if t.needs_approval]
+        asks = [t.name for t in guarded(get_environment(name)).tools() if t.needs_approval]
         waits = next((a for a in arms if a.review is None), None) if asks else None
         if waits is not None:
             raise StudyError(
@@ -375,17 +380,4 @@ def _rates(value: float | Sequence[float]) -> tuple[float, ...]:
             raise StudyError(f"a fault rate is a number between 0 and 1, got {seen(rate)}")
     if not rates:
         raise StudyError("a study needs at least one fault rate")
-    return tuple(dict.fromkeys(float(r) for r in rates))
-
-
-def _seeds(value: int | Sequence[int]) -> tuple[int, ...]:
-    seeds: list[Any] = []
-    if isinstance(value, Iterable):
-        seeds = list(value)
-    elif isinstance(value, int) and not isinstance(value, bool):
-        seeds = list(range(value))
-    if not seeds or any(isinstance(s, bool) or not isinstance(s, int) for s in seeds):
-        raise StudyError(
-            f"seeds must be a number of at least 1 or a list of integers, got {seen(value)}"
-        )
-    return tuple(dict.fromkeys(seeds))
+    return tuple(dict.fromkeys(float(r) + 0.0 for r in rates))  # -0.0 is 0.0

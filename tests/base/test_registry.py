@@ -12,10 +12,10 @@ from hypothesis import given, settings, strategies as st
 
 import agentlab as al
 from agentlab.base.built_in import BUILT_IN, METHOD
+from agentlab.base.names import parse_name
 from agentlab.base.registry import (
     KINDS,
     Registry,
-    parse_name,
     registry as al_registry,
     signature_text,
 )

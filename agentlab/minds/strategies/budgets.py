@@ -24,6 +24,9 @@ KINDS = tuple(f.name for f in fields(Budget))
 MOST = 10**15
 """The largest bound; up to here a number is as exact in every form."""
 
+LEVELS = 10_000
+"""Budgets that one text or mapping may stand for: each makes arms of its own."""
+
 _EXAMPLE = "a budget such as 'replans=3', 'replans=3,seconds=60' or {'replans': 3}"
 
 Bound = int | float | None
@@ -58,6 +61,9 @@ def budget_levels(budget: Any) -> tuple[str, ...]:
     named = _named(budget)
     if not named:
         raise ConfigError(f"expected {_EXAMPLE}, got {seen(budget)}")
+    levels = prod(map(len, named.values()))
+    if levels > LEVELS:
+        raise ConfigError(f"{seen(budget)} stands for {levels:,} budgets, more than {LEVELS:,}")
     return tuple(
         _text(dict(zip(named, bounds, strict=True))) for bounds in product(*named.values())
     )

@@ -11,13 +11,14 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
+from agentlab.base.files import shown
 from agentlab.errors import AgentLabError, StudyError
 from agentlab.version import __version__
 from agentlab.views.cli import options
@@ -40,10 +41,12 @@ class Commands(TyperGroup):
     def main(self, *args: Any, **more: Any) -> Any:
         """Run a command and exit with 0, 1 (a check failed), 2 (a mistake) or 130 (Ctrl-C).
 
-        1 is also for a study with runs that measured nothing, 2 for what is not to be had.
+        1 is also for a study with runs that measured nothing, 2 for what is not to be had. Where
+        nobody reads the output any more, as behind ``| head``, it ends quietly with 0.
         """
         try:
             code = super().main(*args, **more | {"standalone_mode": False})
+            sys.stdout.flush()  # what cannot be written is told here, and not after the end
         except USAGE_ERROR as e:
             context = getattr(e, "ctx", None)
             where = context.command_path if context is not None else "agentlab"
@@ -52,9 +55,11 @@ class Commands(TyperGroup):
         except AgentLabError as e:
             say(f"error: {e}")
             code = 2
+        except BrokenPipeError:  # who read the output has gone, as head does: nobody's mistake
+            code = _left()
         except OSError as e:
-            say(f"error: {e.filename or 'input or output'}: {e.strerror or e}")
-            code = 2
+            say(f"error: {shown(e.filename or 'input or output')}: {e.strerror or e}")
+            code = _left() or 2
         sys.exit(code if isinstance(code, int) else 0)
 
     def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]
@@ -66,6 +71,13 @@ class Commands(TyperGroup):
             raise typer.Exit(130) from None
 
 
+def _left() -> int:
+    """Write nothing more: what is left in the buffer would be tried again at the exit."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
+
+
 app = typer.Typer(
     cls=Commands, name="agentlab", add_completion=False, pretty_exceptions_enable=False,
     rich_markup_mode=None, context_settings={"help_option_names": ["-h", "--help"]},
@@ -74,6 +86,9 @@ app = typer.Typer(
 
 def main() -> None:
     """Run the command line."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by who started it: there is nobody to tell
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # a terminal that has no "×" still gets its table

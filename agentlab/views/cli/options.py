@@ -6,7 +6,12 @@ from typing import Annotated
 
 import typer
 
-Suite = Annotated[str, typer.Argument(help="A suite, a .jsonl file, or a study as .yaml.")]
+Suite = Annotated[
+    str,
+    typer.Argument(
+        help="A suite, a .jsonl file, a study as .yaml; - reads a suite, JSON lines, from stdin."
+    ),
+]
 Planner = Annotated[
     list[str] | None, typer.Option(help="A planner, e.g. search (model-based); give several.")
 ]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from agentlab.base.files import shown
 from agentlab.base.strict_json import read_json_file
 from agentlab.errors import ConfigError, seen
 from agentlab.state.state import Outcome
@@ -35,7 +36,10 @@ _Review = Annotated[
 def run(
     task: Annotated[str, typer.Argument(help="What the agent is asked.")],
     agent: Annotated[
-        str, typer.Option(help="FILE:ID, an agent in a YAML or TOML file; example:assistant.")
+        str,
+        typer.Option(
+            help="FILE:ID, an agent in a YAML or TOML file (-: stdin); example:assistant."
+        ),
     ],
     lm: Annotated[
         str | None, typer.Option(help="A language model, for every agent [the agent's own].")
@@ -47,7 +51,8 @@ def run(
         str | None, typer.Option(help="A replan strategy, e.g. 'retry(2)' [the agent's].")
     ] = None,
     plan: Annotated[
-        str | None, typer.Option(help="A plan as .json, to be carried out as it is.")
+        str | None,
+        typer.Option(help="A plan as .json (-: stdin), to be carried out as it is."),
     ] = None,
     workflow: Annotated[str, typer.Option(help="How it is gone about.")] = "autonomous",
     workers: Annotated[
@@ -140,7 +145,9 @@ def _made(
 
 
 def _read_plan(path: Path) -> Any:
-    document = read_json_file(path, ConfigError)
+    document = read_json_file(path, ConfigError, stdin=True)
     if not isinstance(document, (dict, list)):
-        raise ConfigError(f"{path}: expected a plan (an object with steps) or a list of steps")
+        raise ConfigError(
+            f"{shown(path)}: expected a plan (an object with steps) or a list of steps"
+        )
     return document
