@@ -25,7 +25,8 @@ from typing import Any, NamedTuple
 
 from agentlab.base.built_in import BUILT_IN
 from agentlab.base.documents import canonical, digest
-from agentlab.base.registry import parse_name, registry
+from agentlab.base.names import parse_name
+from agentlab.base.registry import registry
 from agentlab.errors import ConfigError, TrustError
 from agentlab.lm.endpoint import ENDPOINT_KEY
 from agentlab.lm.settings import ModelSettings
