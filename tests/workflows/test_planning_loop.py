@@ -463,7 +463,7 @@ def test_in_threads_a_fork_marks_what_is_under_way_interrupted(notes, step, gate
 @pytest.mark.parametrize("attempt", range(3))
 def test_a_storm_of_events_while_tools_work_in_threads(notes, step, attempt):
     nap = notes.tool("nap", lambda **_: time.sleep(0.003) or {})
-    plan = [step(f"s{i}", "nap", *([i - 4] if i > 3 else [])) for i in range(60)]
+    plan = [step(f"s{i}", "nap", *([f"s{i - 4}"] if i > 3 else [])) for i in range(60)]
     loop = al.PlanningLoop(notes.lab(plan, tools=[nap], workers=4))
     session = loop.start("do it", config=al.LoopConfig(batch_react_size=10**6))
 
