@@ -34,7 +34,7 @@ def chain(steps: int, *, failing: bool = False, wide: bool = False) -> list[dict
     return [
         {
             "stepId": f"s{i}", "name": f"s{i}", "actionType": "call_tool",
-            "targetResource": "work", "dependencies": [i - 1] if i and not wide else [],
+            "targetResource": "work", "dependencies": [f"s{i - 1}"] if i and not wide else [],
             "parameters": {"n": -1 if failing and not i else i},
         }
         for i in range(steps)

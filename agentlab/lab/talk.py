@@ -17,6 +17,7 @@ from dataclasses import replace
 
 from agentlab import errors
 from agentlab.base.documents import Json
+from agentlab.base.surrogates import spelled
 from agentlab.base.trail import At, More
 from agentlab.environments.fault_plan import FaultKind, Visibility
 from agentlab.errors import ConfigError, LMError, LMTooLong, RunError, seen
@@ -264,7 +265,7 @@ def ask_again(model: Model | None, call: Span, prompt: str | None = None, seed: 
         raise RunError("only an LM call of a run with a language model can be asked again")
     request = dict(call.input)
     if prompt is not None:
-        last = {"role": "user", "parts": [{"type": "text", "text": prompt}]}
+        last = {"role": "user", "parts": [{"type": "text", "text": spelled(prompt)}]}
         request["messages"] = [*request["messages"][:-1], last]
     with lm_errors():
         return text_of(model.bind(Cursor(seed=seed)).complete(request_from(request)))

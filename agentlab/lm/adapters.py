@@ -16,7 +16,9 @@ import json
 import re
 from typing import Any
 
+from agentlab.base.documents import Json
 from agentlab.base.strict_json import read_json
+from agentlab.base.surrogates import spelled
 from agentlab.errors import JsonError
 from agentlab.lm.serde import load_dspy
 from agentlab.lm.settings import NOBODY, Persona
@@ -26,7 +28,9 @@ dspy: Any = load_dspy()
 ParseError: Any = dspy.utils.exceptions.AdapterParseError
 """What dspy raises for a reply that came and cannot be read."""
 
-_FENCE = re.compile(r"\A\s*```(?:json)?\s*\n(.*?)\n?\s*```\s*\Z", re.DOTALL)
+_FENCE = re.compile(r"(?P<marks>`{3,}|~{3,})[ \t]*(?:json[c5]?(?![^\s{\[\"]))?", re.IGNORECASE)
+_UNSEEN = " \t\r\n\v\f\ufeff\u200b\u200c\u200d\u2060"
+"""What stands around a document and is not seen: blanks, a byte order mark, no width."""
 
 
 class TextAdapter(dspy.Adapter):  # type: ignore[misc]
@@ -41,6 +45,13 @@ class TextAdapter(dspy.Adapter):  # type: ignore[misc]
     def __init__(self, persona: Persona = NOBODY) -> None:
         super().__init__()
         self.persona = persona
+
+    def format(
+        self, signature: Any, demos: list[Any], inputs: dict[str, Any]
+    ) -> list[dict[str, Any]]:
+        """Return the messages, in text that can be sent."""
+        messages: list[dict[str, Any]] = spelled(super().format(signature, demos, inputs))
+        return messages
 
     def format_field_structure(self, signature: Any) -> str:
         """Return how the reply must look."""
@@ -96,7 +107,8 @@ class PlainAdapter(TextAdapter):
         """Return the messages."""
         [name] = signature.input_fields
         told = [{"role": "system", "content": self.system}] if self.system else []
-        return [*told, {"role": "user", "content": inputs[name]}]
+        messages: list[dict[str, Any]] = spelled([*told, {"role": "user", "content": inputs[name]}])
+        return messages
 
 
 class DocumentAdapter(TextAdapter):
@@ -126,7 +138,11 @@ class DocumentAdapter(TextAdapter):
         if self._sent:
             lm_kwargs["response_format"] = {
                 "type": "json_schema",
-                "json_schema": {"name": self.name, "schema": self.schema, "strict": True},
+                "json_schema": {
+                    "name": self.name,
+                    "schema": spelled(self.schema),
+                    "strict": True,
+                },
             }
         elif "response_format" in lm.supported_params:
             lm_kwargs["response_format"] = {"type": "json_object"}
@@ -150,7 +166,7 @@ class DocumentAdapter(TextAdapter):
         """
         [name] = signature.output_fields
         try:
-            return {name: read_json(unfenced(completion))}
+            return {name: document(completion)}
         except JsonError as e:
             raise ParseError(
                 adapter_name=type(self).__name__,
@@ -161,9 +177,28 @@ class DocumentAdapter(TextAdapter):
 
 
 def unfenced(completion: str) -> str:
-    """Return a reply without the code fence around it, if there is one."""
-    fenced = _FENCE.match(completion)
-    return fenced.group(1) if fenced else completion
+    """Return a reply without the one code fence around the whole of it, if there is one.
+
+    What is not seen around it (a byte order mark, characters of no width) is taken off, too.
+    """
+    text = completion.strip(_UNSEEN)
+    opening = _FENCE.match(text)
+    marks = opening["marks"] if opening else ""
+    if opening is None or not text.endswith(marks) or len(text) < 2 * len(marks):
+        return text
+    inside = text[opening.end() : -len(marks)].strip(_UNSEEN)
+    return text if inside.endswith(marks[0]) else inside
+
+
+def document(text: str) -> Json:
+    """Return the JSON document of a reply.
+
+    Raises
+    ------
+    JsonError
+        It is none.
+    """
+    return read_json(unfenced(text))
 
 
 def parse_problem(error: Exception) -> str:

@@ -18,6 +18,7 @@ from typing import Any, TypeAlias
 
 from agentlab.base.documents import Json
 from agentlab.base.fields import thaw
+from agentlab.base.surrogates import spelled
 from agentlab.errors import ConfigError, RunError
 
 Request: TypeAlias = Any
@@ -98,7 +99,7 @@ def typed_request(
         tools = [_tool(t) for t in document.pop("tools", ())]
         config = {**settings, **document.get("config", {})}
         more = {k: v for k, v in (("tools", tools), ("config", config)) if v}
-        return request_from({**document, "model": model, **more})
+        return request_from({**spelled(document), "model": model, **spelled(more)})
     except (TypeError, ValueError, KeyError, AttributeError) as e:
         raise RunError(f"expected a request of messages, system, tools and config: {e!r}") from e
 

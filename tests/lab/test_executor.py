@@ -351,8 +351,10 @@ def test_a_reference_that_does_not_resolve_fails_the_step_before_its_action_runs
 def test_data_flows_along_references(notes, step):
     plan = [
         step("find", parameters={"flights": [{"id": "F1", "price": 9}, {"id": "F2", "price": 4}]}),
-        step("book", parameters={"id": "${find.min_by(flights,&price).id}", "n": "${0.flights}"}),
-        step("say", parameters={"text": "take ${book.id} for ${0.flights[1].price}, $${book}"}),
+        step(
+            "book", parameters={"id": "${find.min_by(flights,&price).id}", "n": "${find.flights}"}
+        ),
+        step("say", parameters={"text": "take ${book.id} for ${find.flights[1].price}, $${book}"}),
     ]
     run = notes.run(plan)
     assert [a for _, a in notes.made[1:]] == [

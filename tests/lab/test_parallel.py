@@ -53,7 +53,7 @@ def plan_of(tasks):
     return [
         {
             "stepId": f"s{i}", "name": f"s{i}", "actionType": "call_tool",
-            "targetResource": "work", "dependencies": list(t.after),
+            "targetResource": "work", "dependencies": [f"s{n}" for n in t.after],
             "parameters": {"seconds": t.seconds, "holds": [r for r in t.needs if r != WORKER]},
         }
         for i, t in enumerate(tasks)

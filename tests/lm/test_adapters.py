@@ -3,10 +3,24 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+from contextlib import suppress
+from time import process_time
 
 import pytest
+from hypothesis import given, settings, strategies as st
 
-from agentlab.lm.adapters import DocumentAdapter, ParseError, TextAdapter, parse_problem, signature
+from agentlab.base.surrogates import spelled
+from agentlab.errors import JsonError
+from agentlab.lm.adapters import (
+    DocumentAdapter,
+    ParseError,
+    TextAdapter,
+    document,
+    parse_problem,
+    signature,
+)
 from agentlab.lm.door import lm_errors
 from agentlab.lm.scripted import scripted
 from agentlab.lm.serde import load_dspy
@@ -91,6 +105,92 @@ def test_demonstrations_come_before_the_task():
 )
 def test_a_document(text):
     assert ask(scripted([text]), DocumentAdapter(SCHEMA, "count")) == {"n": 3}
+
+
+WRITTEN = '{"n": 3, "m": "``` <think> \\\\ ~~~"}'
+
+
+@pytest.mark.parametrize("word", ["json", "JSON", "", "jsonc", "Json5"])
+@pytest.mark.parametrize("marks", ["```", "````", "~~~", "~~~~~"])
+@pytest.mark.parametrize("ends", ["\n", "\r\n", " ", "\n\n  ", ""])
+@pytest.mark.parametrize("front", ["", "\ufeff", "\u200b\n", "  "])
+def test_a_fence_around_the_whole_is_taken_off_however_it_is_spelt(word, marks, ends, front):
+    for gap in ("", " "):
+        text = f"{front}{marks}{gap}{word}{ends}{WRITTEN}{ends}{marks}{ends}"
+        assert document(text) == json.loads(WRITTEN)
+    assert document(f"{front}{WRITTEN}{ends}") == json.loads(WRITTEN)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Here:\n```json\n{}\n```",
+        "```json\n{}\n```\nDone.",
+        "```json\n{}",
+        "{}\n```",
+        "```python\n{}\n```",
+        "```json\n{}\n~~~",
+        "```json\n{}\n```\n```json\n{}\n```",
+        "```",
+        "``````",
+        "`{}`",
+        "````\n{}\n```",
+    ],
+)
+def test_what_is_no_fence_around_the_whole_is_no_document(text):
+    with pytest.raises(JsonError):
+        document(text)
+
+
+@pytest.mark.parametrize(
+    "endless", ["\n", " ", "`", "~", "\n```", "```json\n", "\ufeff", "json", "\\", "{", "a\n"]
+)
+@pytest.mark.parametrize("front", ["", '```json\n{"steps": []}', '{"steps": []}', "~~~"])
+def test_reading_is_linear_in_the_reply(front, endless):
+    def seconds(times):
+        began = process_time()
+        for text in (front + endless * times, front + endless * times + "x"):
+            with suppress(JsonError):
+                document(text)
+        return process_time() - began
+
+    assert seconds(100_000) < 40 * max(seconds(10_000), 0.005)  # 100 times where it is quadratic
+
+
+# ---- half surrogate pairs --------------------------------------------------------------------
+
+halves = st.lists(
+    st.sampled_from(["\\", "\udce9", "\ud83d", "u", "d", "dce9", "8", "a", '"', "\ude00"])
+)
+
+
+def unspelled(text):
+    """Read back what was spelled: by the number of backslashes."""
+
+    def original(found):
+        marks = len(found[1]) // 2 * "\\"
+        return marks + (chr(int(found[2], 16)) if len(found[1]) % 2 else f"u{found[2]}")
+
+    return re.sub(r"(\\+)u([dD][89a-fA-F][0-9a-fA-F]{2})", original, text)
+
+
+@given(halves.map("".join), halves.map("".join))
+@settings(deadline=None, max_examples=300)
+def test_halves_of_pairs_are_spelled_so_that_they_can_be_read_back(text, other):
+    sent = spelled(text)
+    sent.encode()
+    assert unspelled(sent) == text
+    assert (sent == spelled(other)) == (text == other)
+
+
+def test_a_prompt_with_half_a_pair_is_sent_and_a_copy_of_it_is_the_original():
+    name = os.fsdecode(b"caf\xe9")
+    model = scripted(['{"n": "caf\\udce9"}'] * 2)
+    assert ask(model, DocumentAdapter(SCHEMA, "count"), what=name) == {"n": name}
+    ask(model, DocumentAdapter(SCHEMA, "count"), what="caf\\udce9")
+    first, second = [r.messages[-1].text for r in model.engine.requests]
+    assert first != second
+    assert "caf\\udce9" in first
 
 
 @pytest.mark.parametrize(

@@ -531,8 +531,9 @@ def test_replay_never_goes_on_past_what_was_recorded(two, notes):
     ],
 )
 def test_replay_reports_another_plan(notes, step, change, matched, text):
-    run = notes.run([step("a", parameters={"n": 1}), step("b", "note", 0)])
-    changed = [{**step("a", parameters={"n": 1}), **change}, step("b", "note", 0)]
+    run = notes.run([step("a", parameters={"n": 1}), step("b", "note", "a")])
+    changed = [{**step("a", parameters={"n": 1}), **change},
+               step("b", "note", change.get("stepId", "a"))]  # fmt: skip
     notes.made.clear()
     run.lab = run.lab.bind(planner=Fixed(changed))
     report = run.replay()

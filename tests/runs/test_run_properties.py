@@ -83,7 +83,7 @@ def steps(draw, prefix):
         parameters = {"n": draw(st.integers(0, 3))}
         if earlier and draw(st.booleans()):
             path = draw(st.sampled_from(["value", "value", "nothing"]))
-            parameters["data"] = f"${{{earlier[0]}.{path}}}"
+            parameters["data"] = f"${{{prefix}{earlier[0]}.{path}}}"
         made.append(
             {
                 "stepId": f"{prefix}{i}",
@@ -91,7 +91,7 @@ def steps(draw, prefix):
                 "actionType": "call_tool",
                 "targetResource": draw(st.sampled_from(TOOLS)),
                 "parameters": parameters,
-                "dependencies": earlier,
+                "dependencies": [f"{prefix}{n}" for n in earlier],
                 "skippable": draw(st.integers(0, 3)) == 0,
             }
         )

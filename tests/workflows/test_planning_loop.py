@@ -107,7 +107,7 @@ def test_step_two_of_three_fails_and_step_three_is_replaced(notes, step):
 
 def test_three_successes_complete(notes, step):
     with al.PlanningLoop(
-        notes.lab([step("a"), step("b", "note", 0), step("c", "note", 1)])
+        notes.lab([step("a"), step("b", "note", "a"), step("c", "note", "b")])
     ) as loop:
         session = loop.start("do it")
         session.wait(LONG)
@@ -135,9 +135,9 @@ def test_the_fourth_failure_aborts_and_replans_are_told(notes, step, heard):
 def lonely(step, number):
     """A plan whose tool calls carry the session's number, with a failure in every third."""
     bad = "broken" if number % 3 == 0 else "note"
-    steps = [step(f"s{i}", "note", *([i - 1] if i else []), parameters={"of": number, "i": i})
+    steps = [step(f"s{i}", "note", *([f"s{i - 1}"] if i else []), parameters={"of": number, "i": i})
              for i in range(3)]  # fmt: skip
-    return [[*steps, step("last", bad, 2, parameters={"of": number})],
+    return [[*steps, step("last", bad, "s2", parameters={"of": number})],
             [step("mended", parameters={"of": number, "was": "${s0.of}"})]]  # fmt: skip
 
 
@@ -191,7 +191,7 @@ def test_events_published_during_decisions_are_neither_lost_nor_handled_twice(no
             time.sleep(0.002)
             return al.ReplanDecision(action="CONTINUE")
 
-    plan = [step(f"s{i}", "note", *([i - 1] if i else [])) for i in range(60)]
+    plan = [step(f"s{i}", "note", *([f"s{i - 1}"] if i else [])) for i in range(60)]
     strategy = event_driven()
     strategy = al.Strategy("slow", strategy.trigger, Slow(), watches=True)
     run = al.resident.start(notes.lab(plan, strategy=strategy), "do it")
@@ -367,7 +367,7 @@ def test_leaving_the_loop_stops_what_is_left(notes, step, gate):
 def working(notes, step, *tools, **options):
     """A loop over a plan of one step for each tool, and a last one after all of them."""
     plan = [step(t.name, t.name) for t in tools]
-    plan.append(step("last", "note", *range(len(tools))))
+    plan.append(step("last", "note", *(t.name for t in tools)))
     return al.PlanningLoop(notes.lab(plan, [step("new")], tools=tools, workers=4, **options))
 
 
@@ -463,7 +463,7 @@ def test_in_threads_a_fork_marks_what_is_under_way_interrupted(notes, step, gate
 @pytest.mark.parametrize("attempt", range(3))
 def test_a_storm_of_events_while_tools_work_in_threads(notes, step, attempt):
     nap = notes.tool("nap", lambda **_: time.sleep(0.003) or {})
-    plan = [step(f"s{i}", "nap", *([i - 4] if i > 3 else [])) for i in range(60)]
+    plan = [step(f"s{i}", "nap", *([f"s{i - 4}"] if i > 3 else [])) for i in range(60)]
     loop = al.PlanningLoop(notes.lab(plan, tools=[nap], workers=4))
     session = loop.start("do it", config=al.LoopConfig(batch_react_size=10**6))
 

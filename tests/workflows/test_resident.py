@@ -272,7 +272,7 @@ def test_skippable_failures_need_no_decision(finish, step):
 
 def test_warnings_gather_to_a_batch(finish, step):
     bad = [step(f"s{i}", "broken", skippable=True) for i in range(4)]
-    run = finish([*bad, step("z", "note", 0, 1, 2, 3, skippable=True), step("last")],
+    run = finish([*bad, step("z", "note", "s0", "s1", "s2", "s3", skippable=True), step("last")],
                  [step("n")], strategy="event_driven(milestones=False)")  # fmt: skip
     assert triggers(run) == [("event", "REPLAN_REMAINING")]
     assert len(run.state.replan_history[0].events) == 3

@@ -34,10 +34,12 @@ from agentlab.minds.planners.contract_graph import (
     asking,
     read_from,
 )
+from agentlab.minds.planners.definitions import Definitions
 from agentlab.minds.planners.prompted import (
     TEXT,
     Prompted,
     arguments_schema,
+    complete,
     known_text,
     situation_text,
     tool_line,
@@ -199,10 +201,12 @@ def _noted(spec: PlanSpec, made: TaskPlan, request: PlanRequest) -> dict[str, Js
 
 def bindings_schema(steps: Iterable[PlanStep]) -> dict[str, Any]:
     """Return the JSON Schema of the bindings of these steps, and of the answer."""
-    parameters = {s.step_id: arguments_schema(s.input_schema) for s in steps}
-    return object_schema(
+    shared = Definitions()
+    parameters = {s.step_id: arguments_schema(s.input_schema, shared) for s in steps}
+    schema = object_schema(
         parameters=object_schema(**parameters), answer={"anyOf": [TEXT, {"type": "null"}]}
     )
+    return complete(schema, shared)
 
 
 def _target(offer: Offer) -> str:

@@ -11,48 +11,44 @@ from agentlab.base.documents import Json, canonical
 from agentlab.base.strict_json import read_json_file
 from agentlab.errors import ConfigError, seen
 from agentlab.minds.base import FULL, INITIAL, PlanRequest
+from agentlab.minds.planners.definitions import Definitions, has_references
 from agentlab.plans.task_plan import StepStatus, TaskStep
 
 MAX_ITEMS = 16
 TEXT = {"type": "string", "maxLength": 200}
 
 
-_PLACED = frozenset({"$ref", "$dynamicRef", "$id", "$schema", "$anchor", "$dynamicAnchor"})
+_PLACED = frozenset({"$id", "$schema", "$anchor", "$dynamicAnchor"})
 """Keywords that mean something only where the schema stood."""
 
 
-def arguments_schema(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the schema of a step's parameters: the tool's own, where values may be references."""
-    definitions = {
-        f"#/{at}/{name}": definition
-        for at in ("definitions", "$defs")
-        for name, definition in parameters.get(at, {}).items()
-    }
-    return _or_references(_inlined(parameters, definitions))
+def arguments_schema(parameters: Mapping[str, Any], definitions: Definitions) -> dict[str, Any]:
+    """Return the schema of a step's parameters: the tool's own, where values may be references.
 
-
-def _inlined(schema: Any, definitions: Mapping[str, Any], within: tuple[str, ...] = ()) -> Any:
-    """Return a schema with its definitions put where they are used: it is to stand in another.
-
-    A definition that holds itself, or that is found another way, says nothing there; the tool's own
-    check sees to it.
+    Parameters
+    ----------
+    parameters : mapping
+        The tool's.
+    definitions : Definitions
+        Takes what the tool's schema refers to; they go into ``$defs`` of the whole (``complete``).
     """
+    if has_references(parameters):
+        return _or_references(definitions.take(parameters))
+    return _or_references(_unplaced(parameters))
+
+
+def complete(schema: dict[str, Any], definitions: Definitions) -> dict[str, Any]:
+    """Return a schema with the definitions that it refers to."""
+    return {**schema, "$defs": _bounded(definitions.named)} if definitions.named else schema
+
+
+def _unplaced(schema: Any) -> Any:
+    """Return a schema without what would mean something else in another."""
     if isinstance(schema, list):
-        return [_inlined(item, definitions, within) for item in schema]
+        return [_unplaced(item) for item in schema]
     if not isinstance(schema, Mapping):
         return schema
-    name = schema.get("$ref")
-    if name in within:
-        return {}
-    plain = {
-        k: _inlined(v, definitions, within)
-        for k, v in schema.items()
-        if k != "$defs" and not (k in _PLACED and isinstance(v, str))
-    }
-    if not isinstance(name, str):
-        return plain
-    found = _inlined(definitions.get(name, {}), definitions, (*within, name))
-    return {**found, **plain} if isinstance(found, Mapping) else plain
+    return {k: _unplaced(v) for k, v in schema.items() if not (k in _PLACED and isinstance(v, str))}
 
 
 def _or_references(schema: Mapping[str, Any]) -> dict[str, Any]:

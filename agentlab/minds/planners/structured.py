@@ -23,10 +23,12 @@ from agentlab.lm.door import lm_errors
 from agentlab.lm.serde import load_dspy
 from agentlab.lm.settings import NOBODY, Persona
 from agentlab.minds.base import Kit, Offer, PlanRequest, checked_plan
+from agentlab.minds.planners.definitions import Definitions
 from agentlab.minds.planners.prompted import (
     TEXT,
     Prompted,
     arguments_schema,
+    complete,
     known_text,
     situation_text,
     tool_line,
@@ -54,9 +56,10 @@ def plan_schema(
     others : sequence of (action type, Tool)
         What else a step may be.
     """
-    variants = [_step_schema(tool) for tool in tools.values()]
-    variants += [_step_schema(tool, kind) for kind, tool in others]
-    return object_schema(
+    shared = Definitions()
+    variants = [_step_schema(tool, shared) for tool in tools.values()]
+    variants += [_step_schema(tool, shared, kind) for kind, tool in others]
+    schema = object_schema(
         summary=TEXT,
         steps={
             "type": "array",
@@ -65,14 +68,15 @@ def plan_schema(
         },
         answer={"anyOf": [TEXT, {"type": "null"}]},
     )
+    return complete(schema, shared)
 
 
-def _step_schema(tool: Tool, kind: str = CALL_TOOL) -> dict[str, Any]:
+def _step_schema(tool: Tool, shared: Definitions, kind: str = CALL_TOOL) -> dict[str, Any]:
     return object_schema(
         stepId={"type": "string", "maxLength": 40},
         actionType={"const": kind},
         targetResource={"const": tool.name},
-        parameters=arguments_schema(tool.parameters),
+        parameters=arguments_schema(tool.parameters, shared),
         dependencies={
             "type": "array", "maxItems": MAX_DEPENDENCIES,
             "items": {"type": "string", "maxLength": 40},

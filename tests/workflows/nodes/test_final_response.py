@@ -14,7 +14,7 @@ from agentlab.workflows.nodes import final_response
         (None, None),
         ("${a.n}", 3),
         ("${a}", {"n": 3, "list": [{"id": "x"}]}),
-        ("${0.list[0].id}", "x"),
+        ("${a.list[0].id}", "x"),
         ("${a.n} of ${b.total}", "3 of 4"),
         ("plain", "plain"),
         ("${a.nothing}", None),

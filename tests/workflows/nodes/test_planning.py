@@ -134,14 +134,14 @@ def test_a_reply_that_does_not_parse_is_asked_for_once_more_with_the_error(notes
         ({"actionType": "rag_query"}, "unknown action type 'rag_query'"),
         ({"targetResource": "gone"}, "unknown tool 'gone'"),
         ({"dependencies": [7]}, "depends on unknown step"),
-        ({"dependencies": [1]}, "cyclic dependency"),
+        ({"dependencies": ["b"]}, "cyclic dependency"),
         ({"importance": 1.5}, "importance"),
         ({"parameters": {"x": "${b.y"}}, "without its '}'"),
         ({"parameters": {"x": "${nobody.y}"}}, "names no known step"),
     ],
 )
 def test_a_second_reply_that_does_not_parse_ends_the_run_honestly(notes, step, fields, text):
-    bad = [{**step("a"), **fields}, step("b", "note", 0)]
+    bad = [{**step("a"), **fields}, step("b", "note", "a")]
     planner = Asked(bad, bad, [step("never")])
     run = notes.run(planner=planner)
     assert len(planner.requests) == 2
@@ -221,8 +221,8 @@ def test_defaults_and_fields_of_a_reply(notes):
         "steps": [{"name": "first step", "description": "d", "actionType": "call_tool",
                    "targetResource": "note"},
                   {"name": "second", "actionType": "aggregate", "stepId": "last",
-                   "dependencies": [0], "importance": 0.9, "skippable": True}],
-        "answer": "${0}",
+                   "dependencies": ["first_step"], "importance": 0.9, "skippable": True}],
+        "answer": "${first_step}",
     }  # fmt: skip
     run = notes.start(reply)
     run.run_until("plan_execution")
@@ -311,8 +311,8 @@ def test_what_depends_on_a_cancelled_step_is_cancelled_with_it(
 
         def plan(self, request, bench):
             self.requests.append(request)
-            first = [step("a"), step("b", "slow"), step("c", "note", 1), step("d", "note", 2),
-                     step("e", "note", 0)]  # fmt: skip
+            first = [step("a"), step("b", "slow"), step("c", "note", "b"), step("d", "note", "c"),
+                     step("e", "note", "a")]  # fmt: skip
             return checked_plan({"steps": [step("f")] if request.number else first}, request, bench)
 
     planner = Planner()
