@@ -13,6 +13,7 @@ that the user names. What ships, and what was registered in this process, is no 
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shlex
 import stat
@@ -24,7 +25,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from agentlab.base.built_in import BUILT_IN
-from agentlab.base.documents import canonical, digest
+from agentlab.base.documents import canonical
 from agentlab.base.names import parse_name
 from agentlab.base.registry import registry
 from agentlab.errors import ConfigError, TrustError
@@ -152,7 +153,7 @@ def agents_uses(agents: AgentRegistry) -> list[Use]:
 
 def in_order(uses: Iterable[Use]) -> tuple[Use, ...]:
     """Return uses in one order, each once."""
-    return tuple(sorted(dict.fromkeys(uses), key=lambda use: (use.kind, use.text)))
+    return tuple(sorted(set(uses)))
 
 
 def in_replay(uses: Iterable[Use]) -> tuple[Use, ...]:
@@ -195,7 +196,9 @@ def approve(uses: Sequence[Use]) -> None:
 
 
 def _digest(uses: Sequence[Use]) -> str:
-    return digest([[use.kind, use.document] for use in in_order(uses)])
+    """Return a digest of which nobody finds two lists: cells are told apart by shorter ones."""
+    text = canonical([[use.kind, use.document] for use in in_order(uses)])
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _folder() -> Path | None:

@@ -16,7 +16,14 @@ import agentlab as al
 from agentlab.environments.base import Call, Outcome
 from agentlab.environments.chain import Chain, generate
 from agentlab.environments.suites import Suite
-from agentlab.errors import ConfigError, StoreError, StoreWriteError, StudyError, UnknownNameError
+from agentlab.errors import (
+    ConfigError,
+    OwnedError,
+    StoreError,
+    StoreWriteError,
+    StudyError,
+    UnknownNameError,
+)
 from agentlab.minds.planners.search import Search
 from agentlab.minds.strategies.named import get_strategy
 from agentlab.study import study as module
@@ -441,15 +448,17 @@ def test_ctrl_c_keeps_what_was_finished(tmp_path, processes):
     assert ran == 39 - len(kept)
 
 
-def test_two_processes_in_one_folder_write_no_cell_twice(tmp_path):
-    others: list[int] = []
+def test_a_study_in_a_folder_where_one_is_under_way_writes_no_cell(tmp_path):
+    refused: list[str] = []
 
     def overtaken(done: int, total: int, rate: float) -> None:
-        if not others:
-            others.append(finished(tmp_path)[1])  # another process runs all that is left
+        if not refused:
+            with pytest.raises(OwnedError) as told:
+                finished(tmp_path)
+            refused.append(str(told.value))
 
-    with pytest.raises(StoreWriteError, match="another process has written the same; start again"):
-        study(tmp_path).run(processes=1, progress=overtaken)
+    study(tmp_path).run(processes=1, progress=overtaken)
+    assert "the study in" in refused[0]
     with Store(tmp_path, read_only=True) as store:
         assert len(store._select("SELECT cell FROM cells")) == len(store.cells()) == 39
     assert finished(tmp_path)[1] == 0
