@@ -28,7 +28,7 @@ from agentlab.lab.bench import Bench, StepOutcome
 from agentlab.lab.faults import advance
 from agentlab.lab.hearing import published
 from agentlab.lab.scheduling import capacities, lacking, startable, waits
-from agentlab.plans.references import compile_path, resolve
+from agentlab.plans.references import resolve
 from agentlab.plans.task_plan import InterruptionContext, PlanStatus, StepStatus, TaskStep
 from agentlab.state.events import SEVERITY, ChangeType, ContextChangeEvent, Severity
 from agentlab.state.records import TaskResult, UnderWay
@@ -269,7 +269,9 @@ def _unexpected(step: TaskStep, result: Json, bench: Bench) -> str | None:
         if not expectation:
             return None
     if isinstance(expectation, str):
-        if compile_path(expectation).search(result):
+        from agentlab.plans.paths import evaluate  # takes a while to load
+
+        if evaluate(expectation, result):
             return None
         return f"result of {seen(step.step_id)} does not satisfy {seen(expectation)}"
     return check_schema(expectation, result, f"result of {seen(step.step_id)}")

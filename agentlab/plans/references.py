@@ -4,7 +4,8 @@ STEP is a step id (or an index, rewritten to the id when the plan is parsed) and
 into that step's result; ``${STEP}`` alone is the whole result. A string that is one whole
 reference keeps the value's type; inside longer text the value is interpolated. ``$${`` stands for
 a literal ``${``. The scanner matches braces and skips quoted text, since JMESPath uses both. What
-is substituted is never scanned again. A null does not resolve.
+is substituted is never scanned again. A null does not resolve, and no more is evaluated or put in
+than is sensible (see ``agentlab.plans.paths``): references are written by models.
 """
 
 from __future__ import annotations
@@ -13,13 +14,16 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING
 
 from agentlab.base.documents import Json, canonical, shortened
 from agentlab.errors import ReferenceError_
 
+if TYPE_CHECKING:
+    from agentlab.plans.paths import Bound
+
 STEP_ID = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
-_HEAD = re.compile(r"(\d+|[A-Za-z_][A-Za-z0-9_-]*)")
+_HEAD = re.compile(r"([0-9]+|[A-Za-z_][A-Za-z0-9_-]*)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +42,13 @@ class Reference:
 
 Part = str | Reference
 
+REPEATS = 4
+"""How often the results that a value refers to may be put in, on average, if they are large."""
 
-@lru_cache(maxsize=8192)
+_REMEMBERED = 10_000
+"""Characters of a text whose parts are remembered: an endless one must not stay in memory."""
+
+
 def parse(text: str) -> tuple[Part, ...]:
     """Split a parameter string into literal text and references.
 
@@ -53,24 +62,33 @@ def parse(text: str) -> tuple[Part, ...]:
     >>> parse("to ${find.flights[0].id}, $${5}")
     ('to ', Reference(step='find', path='flights[0].id'), ', ${5}')
     """
-    parts: list[Part] = []
-    literal, position = "", 0
+    return _remembered(text) if len(text) < _REMEMBERED else tuple(_scanned(text))
+
+
+@lru_cache(maxsize=8192)
+def _remembered(text: str) -> tuple[Part, ...]:
+    return tuple(_scanned(text))
+
+
+def _scanned(text: str) -> Iterator[Part]:
+    literal: list[str] = []
+    position, empty = 0, True
     while (start := text.find("${", position)) >= 0:
         if start > 0 and text[start - 1] == "$" and start - 1 >= position:
-            literal += text[position : start - 1] + "${"
+            literal.append(text[position : start - 1] + "${")
             position = start + 2
             continue
-        literal += text[position:start]
+        literal.append(text[position:start])
         end = _closing(text, start + 2)
-        if literal:
-            parts.append(literal)
-            literal = ""
-        parts.append(_reference(text[start + 2 : end], text))
+        if before := "".join(literal):
+            yield before
+        literal, empty = [], False
+        yield _reference(text[start + 2 : end], text)
         position = end + 1
-    literal += text[position:]
-    if literal or not parts:
-        parts.append(literal)
-    return tuple(parts)
+    literal.append(text[position:])
+    last = "".join(literal)
+    if last or empty:
+        yield last
 
 
 def _closing(text: str, position: int) -> int:
@@ -91,7 +109,9 @@ def _closing(text: str, position: int) -> int:
             if depth == 0:
                 return position
         position += 1
-    raise ReferenceError_(f"{text!r}: '${{' without its '}}'; write '$${{' for a literal '${{'")
+    raise ReferenceError_(
+        f"{_quoted(text)}: '${{' without its '}}'; write '$${{' for a literal '${{'"
+    )
 
 
 def _reference(inside: str, text: str) -> Reference:
@@ -100,32 +120,22 @@ def _reference(inside: str, text: str) -> Reference:
     rest = inside[head.end() :] if head else ""
     if head is None or (rest and rest[0] not in ".["):
         raise ReferenceError_(
-            f"{text!r}: expected '${{STEP.PATH}}' with a step id or index, got '${{{inside}}}'"
+            f"{_quoted(text)}: expected '${{STEP.PATH}}' with a step id or index, "
+            f"got '${{{shortened(inside, 100)}}}'"
         )
     path = rest[1:] if rest.startswith(".") else rest
     if path or rest:
-        compile_path(path, text)
+        from agentlab.plans.paths import compile_path
+
+        try:
+            compile_path(path)
+        except ReferenceError_ as e:
+            raise ReferenceError_(f"{_quoted(text)}: {e}") from e
     return Reference(head.group(), path)
 
 
-@lru_cache(maxsize=8192)
-def compile_path(path: str, text: str = "") -> Any:
-    """Compile a JMESPath.
-
-    Raises
-    ------
-    ReferenceError_
-        It is none.
-    """
-    import jmespath
-    from jmespath.exceptions import JMESPathError
-
-    try:
-        return jmespath.compile(path)
-    except (JMESPathError, RecursionError) as e:
-        reason = str(e).splitlines()[0]
-        shown = shortened(repr(text or path), 400)
-        raise ReferenceError_(f"{shown}: {shortened(path, 400)!r} is no JMESPath: {reason}") from e
+def _quoted(text: str) -> str:
+    return shortened(repr(text), 400)
 
 
 def references(value: Json) -> Iterator[Reference]:
@@ -182,25 +192,43 @@ def resolve(value: Json, results: Mapping[str, Json]) -> Json:
     Raises
     ------
     ReferenceError_
-        A step has no result, or its path gives null: the message lists the keys that exist.
+        A step has no result, or its path gives null: the message lists the keys that exist. Or
+        what is referred to takes too much work or space.
     """
+    from agentlab.plans.paths import Bound
+
+    bound, used, size, waiting = Bound(), dict[str, Json](), 0, list[Json]()
+
+    def found(reference: Reference) -> Json:
+        nonlocal size
+        value = lookup(reference, results, bound)
+        used[reference.step] = results[reference.step]
+        waiting.append(value)
+        if size or len(waiting) > REPEATS:  # fewer are never too much
+            size += sum(map(bound.size, waiting))
+            waiting.clear()
+            try:
+                bound.check(size, list(used.values()), REPEATS)
+            except ReferenceError_ as e:
+                raise ReferenceError_(f"{_told(reference)}, with those before it, {e}") from e
+        return value
 
     def resolved(text: str) -> Json:
         parts = parse(text)
         if len(parts) == 1 and isinstance(parts[0], Reference):
-            return lookup(parts[0], results)
-        return "".join(_text(lookup(p, results)) if isinstance(p, Reference) else p for p in parts)
+            return found(parts[0])
+        return "".join(_text(found(p)) if isinstance(p, Reference) else p for p in parts)
 
     return _mapped(value, resolved)
 
 
-def lookup(reference: Reference, results: Mapping[str, Json]) -> Json:
+def lookup(reference: Reference, results: Mapping[str, Json], bound: Bound | None = None) -> Json:
     """Return the value a reference points to (see ``resolve``)."""
     if reference.step not in results:
-        have = ", ".join(sorted(results)) or "none"
+        have = shortened(", ".join(sorted(results)) or "none", 400)
         raise ReferenceError_(
-            f"{reference} does not resolve: step {reference.step!r} has no result; "
-            f"steps with a result: {have}"
+            f"{_told(reference)} does not resolve: step {shortened(reference.step, 100)!r} has no "
+            f"result; steps with a result: {have}"
         )
     result = results[reference.step]
     if not reference.path:
@@ -208,20 +236,24 @@ def lookup(reference: Reference, results: Mapping[str, Json]) -> Json:
     elif reference.path.isidentifier():  # by far the most
         value = result.get(reference.path) if isinstance(result, dict) else None
     else:
-        from jmespath.exceptions import JMESPathError
+        from agentlab.plans.paths import evaluate
 
         try:
-            value = compile_path(reference.path).search(result)
-        except (JMESPathError, RecursionError) as e:
-            raise ReferenceError_(f"{shortened(str(reference), 200)} does not resolve: {e}") from e
+            value = evaluate(reference.path, result, bound)
+        except ReferenceError_ as e:
+            raise ReferenceError_(f"{_told(reference)} does not resolve: {e}") from e
     if value is None:
-        raise ReferenceError_(f"{reference} does not resolve: {_shape(result)}")
+        raise ReferenceError_(f"{_told(reference)} does not resolve: {_shape(result)}")
     return value
+
+
+def _told(reference: Reference) -> str:
+    return shortened(str(reference), 200)
 
 
 def _shape(result: Json) -> str:
     if isinstance(result, dict):
-        return f"the result has the keys {', '.join(sorted(result)) or 'none'}"
+        return f"the result has the keys {shortened(', '.join(sorted(result)) or 'none', 400)}"
     if isinstance(result, list):
         return f"the result is a list of {len(result)}"
     return f"the result is {shortened(str(result), 60)!r}"

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import suppress
+from time import process_time
 
 import jmespath
 import pytest
 from hypothesis import assume, example, given, settings, strategies as st
 
+from agentlab.base.documents import is_json
 from agentlab.errors import ReferenceError_
 from agentlab.plans.references import STEP_ID, Reference, lookup, parse, references, rename, resolve
 
@@ -315,3 +318,88 @@ def test_a_path_without_end_is_no_jmespath(path):
     with pytest.raises(ReferenceError_, match="is no JMESPath") as e:
         parse(f"${{a.{path}}}")
     assert len(str(e.value)) < 2000
+
+
+# ---- bounds ----------------------------------------------------------------------------------
+
+ROWS = [{"id": i, "name": str(i)} for i in range(2_000)]
+
+
+@pytest.mark.parametrize(
+    ("path", "result"),
+    [
+        ("[@,@]" + " | [@,@]" * 26, {"t": 1}),
+        ("{a: @, b: @}" + " | {a: @, b: @}" * 26, 1),
+        ("[@,@][]" + " | [@,@][]" * 40, [1]),
+        ("map(&[@,@,@,@], @)" + " | map(&[@,@,@,@], @)" * 12, ROWS),
+        ("to_string([@,@])" + " | to_string([@,@])" * 40, "\\"),
+        ("join(to_string(@), @[*].name)", ROWS * 20),
+        (f"[{','.join(['sort_by(@, &name)'] * 200)}]", ROWS * 5),
+        ("[" + ",".join(["contains(@, 'y')"] * 200) + "]", "x" * 10_000_000),
+        (f"[{','.join(['@ == @'] * 500)}]", ROWS * 50),
+    ],
+    ids=lambda value: value[:24] if isinstance(value, str) else "",
+)
+def test_what_takes_or_gives_too_much_does_not_resolve(path, result):
+    for text in (f"${{a.{path}}}", f"in ${{a.{path}}} text"):
+        with pytest.raises(ReferenceError_, match="pick less") as e:
+            resolve(text, {"a": result})
+        assert len(str(e.value)) < 1_000
+
+
+def test_what_all_references_of_a_value_give_is_bounded_together():
+    big = {"a": "x" * 1_000_000, "rows": ROWS}
+    for value in (
+        "${s.a} " * 1_000, {f"k{i}": "${s.a}" for i in range(1_000)}, ["${s.rows[]}"] * 5_000,
+    ):  # fmt: skip
+        with pytest.raises(ReferenceError_, match="pick less"):
+            resolve(value, {"s": big})
+
+
+def test_a_large_result_is_handed_on_a_few_times():
+    """A bound is for what grows, not for what is there: of 20 MB, three times 20 MB."""
+    big = {"a": "x" * 20_000_000}
+    found = resolve({"1": "${s.a}", "2": "${s}", "3": "${s.[a]}"}, {"s": big})
+    assert found == {"1": big["a"], "2": big, "3": [big["a"]]}
+    assert len(resolve("${s[*].name | join(',', @)}", {"s": ROWS})) == 8_889
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "to_number('nan')", "`NaN`", "`1e999`", "ceil(to_number('1e999'))", "&b", "avg(`[1e308]`)",
+        "[::0]",
+        "sum(`[1e308, 1e308]`)", "merge(@, `[1]`)", "contains('x', `1`)", "@" + " | @" * 900,
+        "[" * 300 + "@" + "]" * 300, f"`{'9' * 4000}`", "to_number(@)",
+    ],
+)  # fmt: skip
+def test_what_is_no_json_does_not_resolve(path):
+    """Whatever a function raises, and whatever it makes that JSON cannot hold."""
+    dot = "" if path.startswith("[") else "."
+    for result in ({"a": 1}, [1], "9" * 4_000, 10**307):
+        try:
+            found = resolve(f"${{s{dot}{path}}}", {"s": result})
+        except ReferenceError_:
+            continue
+        assert is_json(found)
+
+
+@pytest.mark.parametrize("path", ["[" + "9" * 5_000 + "]", ".`" + '"' + "x" * 5_000 + '"`'])
+def test_an_endless_path_is_no_jmespath(path):
+    with pytest.raises(ReferenceError_, match="is no JMESPath") as e:
+        parse(f"${{a{path}}}")
+    assert len(str(e.value)) < 2_000
+
+
+@pytest.mark.parametrize(
+    "piece", ["${a.b", "$${", "$", "${a.b} ", "${a.'}", "${", "{", "\\", "${a[", "$$$${", "'"]
+)
+def test_scanning_is_linear_in_the_text(piece):
+    def seconds(times):
+        began = process_time()
+        with suppress(ReferenceError_):
+            resolve(piece * times, {"a": {"b": 1}})
+        return process_time() - began
+
+    seconds(1_000)
+    assert seconds(100_000) < 40 * max(seconds(10_000), 0.01)  # 100 times where it is quadratic
