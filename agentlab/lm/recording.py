@@ -66,6 +66,8 @@ FIELDS = (
 REQUIRED = ("key", "occurrence", "model", "settings", "request")
 
 
+_BEGINS = b'{"key":'
+
 RECORDED = 1 << 29
 """Bytes of a file at most: it is held in memory."""
 
@@ -200,14 +202,19 @@ class Recording:
         try:
             recorded = read_json(line)
         except JsonError as e:
-            if last:
-                return None
+            if last and (line.startswith(_BEGINS) or _BEGINS.startswith(line)):
+                return None  # of another file nothing may be cut off
             raise ReplayError(f"{self.path}, line {number}: not JSON: {e}") from e
         missing = [f for f in REQUIRED if not isinstance(recorded, dict) or f not in recorded]
         if missing or ("response" in recorded) == ("error" in recorded):
             raise ReplayError(
                 f"{self.path}, line {number}: no recording: expected {', '.join(REQUIRED)} "
                 f"and response or error; missing: {', '.join(missing) or 'one of the last two'}"
+            )
+        if not isinstance(recorded["key"], str) or type(recorded["occurrence"]) is not int:
+            raise ReplayError(
+                f"{self.path}, line {number}: no recording: expected a text as key and a whole "
+                "number as occurrence"
             )
         if not isinstance(recorded.get("endpoint", ""), str):
             raise ReplayError(f"{self.path}, line {number}: no recording: endpoint is no text")

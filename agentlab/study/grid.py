@@ -296,6 +296,10 @@ def grid(**axes: Unpack[Axes]) -> tuple[Arm, ...]:
         values = [_budgets(v) if name == "budget" else _listed(v) for name, v in axes.items()]
     except ConfigError as e:
         raise StudyError(str(e)) from e
+    named = dict(zip(axes, values, strict=True))
+    for number in named.get("workers", ()):
+        if isinstance(number, int) and abs(number) > 10**18:  # no label could say it
+            raise StudyError(f"expected a number of workers, got {seen(number)}")
     if any(not v for v in values):
         raise StudyError("an axis of the grid has no value")
     check_arms_of(map(len, values))

@@ -69,6 +69,8 @@ class Commands(TyperGroup):
         except KeyboardInterrupt:
             say("interrupted")
             raise typer.Exit(130) from None
+        except BrokenPipeError:  # before it gets to typer, for which it is a failed check
+            raise typer.Exit(_left()) from None
 
 
 def _left() -> int:
