@@ -105,7 +105,8 @@ class PlanRequest:
     world : dict or None
         The truth; only for planners that are ``privileged``.
     changes : tuple of ContextChangeEvent
-        What happened before the decision to replan, since the decision before it.
+        What happened before the decision to replan, since the decision before it; and before that
+        the constraints that were told in the run, which still hold.
     """
 
     user_input: str
