@@ -199,6 +199,14 @@ class Environment(ABC):
         """Return a merge patch that adds a constraint from outside, or None."""
         return None
 
+    def understood(self, belief: Document, payload: Document) -> dict[str, Any] | None:
+        """Return what a published constraint or signal means as a merge patch on the belief.
+
+        None: it means nothing here; planners that read text are told it in words all the same.
+        ``fitting`` is a rule for worlds whose beliefs people can read.
+        """
+        return None
+
     def check(self, goal: Goal, evidence: Evidence) -> Verdict:
         """Judge a finished run: conditions, deadline, answer."""
         reasons = [*self.unmet(goal, evidence.world), *too_late(goal, evidence)]
@@ -227,6 +235,28 @@ def clock_of(environment: Environment) -> str:
             f"{suggest(str(environment.clock), CLOCKS)}"
         )
     return environment.clock
+
+
+def fitting(belief: Document, payload: Document) -> dict[str, Any] | None:
+    """Return a payload that is a merge patch of what the belief has, of the same kinds; or None.
+
+    Examples
+    --------
+    >>> belief = {"budget": 900, "flights": {"F1": {"seats": 3}}}
+    >>> fitting(belief, {"budget": 700}), fitting(belief, {"flights": {"F1": {"seats": 0}}})
+    ({'budget': 700}, {'flights': {'F1': {'seats': 0}}})
+    >>> fitting(belief, {"budget": "less"}), fitting(belief, {"meals": 1})
+    (None, None)
+    """
+    return dict(payload) if _fits(belief, payload) else None
+
+
+def _fits(known: Json, said: Json) -> bool:
+    if isinstance(known, Mapping) and isinstance(said, Mapping):
+        return all(key in known and _fits(known[key], said[key]) for key in said)
+    if _is_number(known) and _is_number(said):
+        return True
+    return known is not None and type(known) is type(said)
 
 
 def too_late(goal: Goal, evidence: Evidence) -> list[str]:

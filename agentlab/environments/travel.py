@@ -32,7 +32,7 @@ from typing import Any
 
 from agentlab.base.documents import digest, merge_patch
 from agentlab.base.values import Document
-from agentlab.environments.base import Call, Environment, Outcome, failed, showing
+from agentlab.environments.base import Call, Environment, Outcome, failed, fitting, showing
 from agentlab.environments.scenario import Goal
 from agentlab.environments.travel_tools import (
     BOOKS,
@@ -160,6 +160,8 @@ class Travel(Environment):
         kind, offer_id, offer = found
         price = math.ceil(offer["price"] * (1.1 + 0.3 * (draw - 0.5)))
         return {kind: {offer_id: {FREE[kind]: 0} if draw < 0.5 else {"price": price}}}
+
+    understood = staticmethod(fitting)
 
     def constrain(self, world: Document, draw: float) -> dict[str, Any] | None:
         """Lower the budget by 1 to 4 %, not below what is spent."""

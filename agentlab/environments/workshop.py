@@ -35,7 +35,7 @@ from typing import Any, NamedTuple
 from agentlab.base.documents import digest
 from agentlab.base.schemas import object_schema
 from agentlab.base.values import Document
-from agentlab.environments.base import Begun, Call, Environment, Outcome, failed, showing
+from agentlab.environments.base import Begun, Call, Environment, Outcome, failed, fitting, showing
 from agentlab.environments.scenario import Goal
 from agentlab.tools.calls import ToolError
 from agentlab.tools.tool import Effect, Tool
@@ -266,6 +266,8 @@ class Workshop(Environment):
             return {"blanks": {blank: None}}
         machine = next(iter(self.registry[call.tool].holds), None)
         return {"machines": {machine: {"works": False}}} if machine in world["machines"] else None
+
+    understood = staticmethod(fitting)
 
     def constrain(self, world: Document, draw: float) -> dict[str, Any] | None:
         """Take one of several machines of a kind out of service."""

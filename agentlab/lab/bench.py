@@ -194,6 +194,8 @@ class StepOutcome:
     error: str | None = None
     interrupted: bool = False
     """True when it is not known whether the action took effect."""
+    started: float | None = None
+    """When it began, in seconds of the run's clock; the executor says it."""
 
 
 class Action(ABC):

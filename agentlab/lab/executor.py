@@ -9,6 +9,7 @@ pending, nothing is counted and no fault is drawn, until it is submitted when th
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from agentlab.base.documents import Json
@@ -150,7 +151,7 @@ def finished(state: State, bench: Bench, under_way: UnderWay) -> State:
         ) as inner:  # fmt: skip
             state, outcome = _carried_out(action, state, bench, under_way)
             inner.output, inner.error, inner.sim_end = outcome.result, outcome.error, state.now
-        outcome = _held(step, outcome, bench)
+        outcome = replace(_held(step, outcome, bench), started=under_way.started)
         state = settle(state, bench, step.step_id, outcome)
         span.output, span.error, span.sim_end = outcome.result, outcome.error, state.now
     return state
@@ -169,7 +170,8 @@ def interrupted(state: State, bench: Bench, step_id: str, reason: str) -> State:
         "step", step.name or step_id, visit=state.visit, step_id=step_id,
         attempt=under_way.attempt, input=step.parameters, now=under_way.started,
     ) as span:  # fmt: skip
-        state = settle(state, bench, step_id, StepOutcome(error=reason, interrupted=True))
+        ended = StepOutcome(error=reason, interrupted=True, started=under_way.started)
+        state = settle(state, bench, step_id, ended)
         span.error, span.sim_end = reason, max(state.now, under_way.started)
     return state
 
@@ -210,7 +212,10 @@ def settle(
     changes: dict[str, Any] = {"error": outcome.error, "result": outcome.result}
     if outcome.interrupted:
         changes["status"] = StepStatus.INTERRUPTED
-        changes["interruption_context"] = InterruptionContext(reason=str(outcome.error))
+        changes["interruption_context"] = InterruptionContext(
+            reason=str(outcome.error), attempt=state.attempts.get(step_id, 0),
+            tool=step.target_resource, started=outcome.started, at=state.now,
+        )  # fmt: skip
     else:
         changes["status"] = StepStatus.COMPLETED if outcome.error is None else StepStatus.FAILED
     attempt = state.attempts.get(step_id, 0) if ran else 0

@@ -10,7 +10,11 @@ STAGES = ("intent_recognition", "planning", "task_execution", "reflection")
 
 
 class Handler:
-    """What a run tells, a method each; all do nothing."""
+    """What a run tells, a method each; all do nothing.
+
+    A handler that also has ``on_context_change(event, occurred_at)`` hears of each published event
+    (a ``ContextChangeEvent``) and when it was published, by the wall clock, in ISO 8601.
+    """
 
     def on_node_start(self, node: str) -> None:
         """Hear that a node is about to run."""

@@ -7,10 +7,13 @@ was heard before it. An event leaves the inbox only when it is written down.
 
 from __future__ import annotations
 
+from typing import Any
+
 from agentlab.base.documents import merge_patch
 from agentlab.base.trail import More
+from agentlab.environments.base import breach
 from agentlab.lab.bench import Bench
-from agentlab.state.events import LEARNED, ContextChangeEvent
+from agentlab.state.events import LEARNED, OUTSIDE, REACT, ContextChangeEvent
 from agentlab.state.state import State
 from agentlab.trace.journal import Address
 
@@ -28,6 +31,7 @@ def heard(state: State, bench: Bench, *, last: bool = False) -> State:
     """
     address = Address(state.visit, PLACE)
     known = bench.journal.recorded(address)
+    times: list[str] = []
     events: tuple[ContextChangeEvent, ...] = ()
     if known is not None:
         events = tuple(map(ContextChangeEvent.model_validate, known.result))
@@ -36,19 +40,43 @@ def heard(state: State, bench: Bench, *, last: bool = False) -> State:
         events += new
         if new:
             bench.journal.finish(address, "inbox", "", [e.to_json() for e in events], None)
+            times = bench.inbox.times(len(new))
             bench.inbox.drop(len(new))
-    for event in events:
-        state = published(state, bench, event)
-        learned = event.payload.get(LEARNED)
-        if isinstance(learned, dict):
+    moments = [None] * (len(events) - len(times)) + times
+    for event, moment in zip(events, moments, strict=True):
+        state = published(state, bench, event, moment)
+        if moment is not None:
+            bench.emit("on_context_change", event, moment)
+        learned = _learned(state, bench, event)
+        if learned:
             state = state.put(belief=merge_patch(state.belief, learned))
     return state
 
 
-def published(state: State, bench: Bench, event: ContextChangeEvent) -> State:
-    """Return the state with one more event, and record it."""
-    bench.recorder.mark(
+def _learned(state: State, bench: Bench, event: ContextChangeEvent) -> dict[str, Any] | None:
+    """Return what is believed from now on: as the event says, or as the world understands it."""
+    said = event.payload.get(LEARNED)
+    if isinstance(said, dict):
+        return said
+    payload = {k: v for k, v in event.payload.items() if k not in (REACT, LEARNED)}
+    if not payload or event.type not in OUTSIDE or bench.environment is None:
+        return None
+    with breach(bench.environment, "understood"):
+        return bench.environment.understood(state.belief, payload)
+
+
+def published(
+    state: State, bench: Bench, event: ContextChangeEvent, moment: str | None = None
+) -> State:
+    """Return the state with one more event, and record it.
+
+    ``moment`` is when it was published by the wall clock. It stands in the span and never in the
+    state, which is the same in a replay, a fork and another day's run.
+    """
+    span = bench.recorder.mark(
         "event", event.type, visit=state.visit, step_id=event.task_id or "", now=state.now,
         output={"severity": event.severity.value, "description": event.description},
     )  # fmt: skip
+    if moment is not None:
+        span.attributes = {"occurredAt": moment}
     return state.put(events=More((event,)))

@@ -106,7 +106,8 @@ class PlanRequest:
     world : dict or None
         The truth; only for planners that are ``privileged``.
     changes : tuple of ContextChangeEvent
-        What happened before the decision to replan, since the decision before it.
+        What happened before the decision to replan, since the decision before it; and before that
+        the constraints that were told in the run, which still hold.
     staying : tuple of TaskStep
         Pending steps that stay in the plan, beside ``done`` and ``under_way``.
     persona : Persona

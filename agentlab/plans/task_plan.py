@@ -70,9 +70,22 @@ class PlanStatus(StrEnum):
 
 
 class InterruptionContext(Value):
-    """Why a step was interrupted."""
+    """Why a step was interrupted, and where it stood then."""
 
     reason: str
+    attempt: int = 0
+    tool: str = ""
+    """What it was calling, or whom."""
+    started: float | None = None
+    """Seconds of the run's clock; None: not known."""
+    at: float | None = None
+    """When it was interrupted."""
+
+    def __str__(self) -> str:
+        told = [f"attempt {self.attempt}"] if self.attempt else []
+        told += [f"at {self.at:g} s"] if self.at is not None else []
+        told += [f"begun at {self.started:g} s"] if self.started is not None else []
+        return f"{self.reason} ({', '.join(told)})" if told else self.reason
 
 
 class TaskStep(Value):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import Field, StrictInt
+from pydantic import BeforeValidator, Field, StrictInt
 
 from agentlab.base.values import Value
 from agentlab.errors import PlanEditError, seen
@@ -71,6 +71,10 @@ class ReplanAction(StrEnum):
 REPLANS = frozenset({ReplanAction.REPLAN_REMAINING, ReplanAction.REPLAN_FULL})
 
 
+def _texts(given: Any) -> Any:
+    return ((given,) if given.strip() else ()) if isinstance(given, str) else given
+
+
 class ReplanDecision(Value):
     """A strategy's decision, with its reasoning in the open."""
 
@@ -84,7 +88,8 @@ class ReplanDecision(Value):
     """True: RETRY although the step may have taken effect; else that is refused."""
     steps_to_cancel: tuple[StrictInt, ...] = ()
     """Indices that REPLAN_REMAINING cancels, with what depends on them; empty: all pending."""
-    new_context_hints: tuple[str, ...] = ()
+    new_context_hints: Annotated[tuple[str, ...], BeforeValidator(_texts)] = ()
+    """What a new plan should mind: a text or a list of them."""
     confidence: float = Field(default=1.0, ge=0, le=1)
     correction: dict[str, Any] = {}
     """Merge patch on the belief: what a privileged trigger knows to be true."""

@@ -80,4 +80,4 @@ class ContextChangeEvent(Value):
     payload: Document = {}
     """What else is known; see ``REACT`` and ``LEARNED``."""
     occurred_at: float = 0.0
-    """Simulated seconds."""
+    """Seconds of the run's clock; by the wall clock it stands in the event's span."""

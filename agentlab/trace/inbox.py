@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from datetime import datetime
 
 from agentlab.errors import RunError
 from agentlab.state.events import ContextChangeEvent
@@ -16,6 +17,7 @@ class Inbox:
         """Who asks for a pause that the run has not heard of; asking twice is asking once."""
         self._lock = threading.Lock()
         self._events: list[ContextChangeEvent] = []
+        self._times: list[str] = []
         self._open = True
 
     def put(self, event: ContextChangeEvent) -> None:
@@ -30,6 +32,7 @@ class Inbox:
             if not self._open:
                 raise RunError(f"the run has ended; nobody hears of {event.type} any more")
             self._events.append(event)
+            self._times.append(datetime.now().astimezone().isoformat(timespec="milliseconds"))
 
     def waiting(self, close: bool = False) -> tuple[ContextChangeEvent, ...]:
         """Return what waits; with ``close`` nothing comes after it."""
@@ -37,10 +40,15 @@ class Inbox:
             self._open = self._open and not close
             return tuple(self._events)
 
+    def times(self, number: int) -> list[str]:
+        """Return when the first events were put in, by the wall clock, in ISO 8601."""
+        with self._lock:
+            return self._times[:number]
+
     def drop(self, number: int) -> None:
         """Take out the first events."""
         with self._lock:
-            del self._events[:number]
+            del self._events[:number], self._times[:number]
 
     def reopen(self) -> None:
         """Accept events again, where a run that had ended goes on; an old pause is forgotten."""

@@ -13,6 +13,7 @@ from agentlab.errors import ConfigError, seen
 from agentlab.minds.base import FULL, INITIAL, PlanRequest
 from agentlab.minds.planners.definitions import Definitions, has_references
 from agentlab.plans.task_plan import StepStatus, TaskStep
+from agentlab.state.events import REACT, ChangeType
 
 MAX_ITEMS = 16
 TEXT = {"type": "string", "maxLength": 200}
@@ -168,7 +169,7 @@ def known_text(request: PlanRequest) -> str:
 
 def situation_text(request: PlanRequest) -> str:
     """Say what was done with what result, what failed and why, and how many replans are left."""
-    lines = [f"- {hint}" for hint in request.hints]
+    lines = [*_news(request), *(f"- {hint}" for hint in request.hints)]
     if request.scope == INITIAL or request.earlier is None:
         return "\n".join(["Nothing has been done yet.", *lines])
     label = {s.step_id: s.label for s in request.earlier.steps}
@@ -197,6 +198,36 @@ def situation_text(request: PlanRequest) -> str:
     if request.reflection is not None:
         text.append(f"Assessment: {request.reflection.analysis}")
     return "\n".join([*text, *lines, f"Replans left: {request.replans_left}"])
+
+
+def _news(request: PlanRequest) -> list[str]:
+    """Say what happened that the rest of the prompt does not: nothing of a step that failed."""
+    steps = request.earlier or ()
+    known = {s.step_id for s in getattr(steps, "steps", ())}
+    lines = []
+    for event in request.changes:
+        of_a_step = event.type in STEP_EVENTS and event.task_id in known
+        if event.type is ChangeType.MILESTONE_REACHED or of_a_step:
+            continue
+        payload = {k: v for k, v in event.payload.items() if k != REACT}
+        about = f" at {event.task_id}" if event.task_id else ""
+        more = f" {canonical(payload)[:400]}" if payload else ""
+        line = f"- {WORDS[event.type]}{about}: {event.description}{more}"
+        lines += [] if line in lines else [line]
+    return ["What happened meanwhile (mind it):", *lines] if lines else []
+
+
+STEP_EVENTS = frozenset(
+    {ChangeType.TASK_FAILED, ChangeType.TASK_INTERRUPTED, ChangeType.DEPENDENCY_BROKEN}
+)
+WORDS = {
+    ChangeType.NEW_CONSTRAINT: "a new constraint",
+    ChangeType.EXTERNAL_SIGNAL: "a signal from outside",
+    ChangeType.TASK_UNEXPECTED_RESULT: "an unexpected result",
+    ChangeType.TASK_FAILED: "a task failed",
+    ChangeType.TASK_INTERRUPTED: "a task was interrupted",
+    ChangeType.DEPENDENCY_BROKEN: "a dependency is gone",
+}
 
 
 def _call(step: TaskStep) -> str:

@@ -187,7 +187,7 @@ def step_details(state: State, step_id: str, spans: Iterable[Span] = ()) -> Html
     if step.error is not None:
         facts.append(("error", tag("span", step.error, class_="agentlab-error")))
     if step.interruption_context is not None:
-        facts.append(("interrupted", step.interruption_context.reason))
+        facts.append(("interrupted", str(step.interruption_context)))
     if step.result is not None:
         facts.append(("result", pre(step.result)))
     made = [s for s in spans if s.kind == "step" and s.step_id == step_id]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Any
 
 from agentlab.base.documents import digest
@@ -16,7 +17,7 @@ from agentlab.plans.references import references
 from agentlab.plans.task_plan import PlanStatus, StepStatus, TaskPlan, TaskStep
 from agentlab.runs.graph import node
 from agentlab.state.decisions import ReplanAction, ReplanRecord, TriggerPoint
-from agentlab.state.events import OUTSIDE
+from agentlab.state.events import OUTSIDE, ChangeType, ContextChangeEvent
 from agentlab.state.state import EXECUTE_NEXT_TASK, FINAL_RESPONSE, REFLECT, State
 from agentlab.tools.calls import call_text
 from agentlab.tools.tool import Effect
@@ -46,7 +47,9 @@ def planning(state: State, lab: Bench) -> State:
             lab.recorder.span(
                 "decision", "plan", visit=state.visit, now=state.now, input={"scope": request.scope}
             ) as span,
-            lab.asking(state) as talk,
+            lab.asking(
+                state, on_token=partial(lab.emit, "on_thinking_content", "planning")
+            ) as talk,
         ):
             made, unparsed = _asked(request, lab)
             notes = made.notes if isinstance(made, Noted) else {}
@@ -121,7 +124,7 @@ def plan_request(state: State, lab: Bench) -> PlanRequest:
         results=_results(state),
         failures=tuple(state.failures),
         hints=(*(decision.new_context_hints if decision is not None else ()), *map(_stays, kept)),
-        changes=decision.events if decision is not None else (),
+        changes=_changes(state),
         staying=kept,
         persona=state.persona,
         notes=state.notes,
@@ -135,6 +138,15 @@ def plan_request(state: State, lab: Bench) -> PlanRequest:
         reflection=state.reflection,
         world=state.world if getattr(lab.planner, "privileged", False) else None,
     )
+
+
+def _changes(state: State) -> tuple[ContextChangeEvent, ...]:
+    """Return what happened since the decision before the last, after the constraints that stand."""
+    decision = state.last_decision
+    recent = () if decision is None else decision.events
+    wanted = OUTSIDE if decision is None else (ChangeType.NEW_CONSTRAINT,)
+    held = (e for e in state.events if e.type in wanted and e not in recent)
+    return (*held, *recent)
 
 
 def _under_way(state: State, plan: TaskPlan) -> tuple[TaskStep, ...]:

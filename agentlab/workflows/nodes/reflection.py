@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from agentlab.base.documents import merge_patch
@@ -41,7 +42,8 @@ def reflection(state: State, lab: Bench) -> State:
             f"{number[StepStatus.SKIPPED]} skipped"
         )
         lab.emit("on_thinking_content", "reflection", text)
-        with lab.asking(state) as talk:
+        heard = partial(lab.emit, "on_thinking_content", "reflection")
+        with lab.asking(state, on_token=heard) as talk:
             decision = decide(state, lab).checked(state.task_plan)
         if fresh:
             decision = decision.put(events=fresh)
