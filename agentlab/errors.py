@@ -65,7 +65,9 @@ class UnknownNameError(AgentLabError, LookupError):
 
     def __str__(self) -> str:
         prefix = f"{self.where}: " if self.where else ""
-        return f"{prefix}unknown {self.kind} {self.name!r}; {suggest(self.name, self.known)}"
+        plain = isinstance(self.name, (str, int, float, type(None)))  # another may hold a secret
+        told = repr(self.name) if plain else f"of type {type(self.name).__name__}"
+        return f"{prefix}unknown {self.kind} {told}; {suggest(self.name, self.known)}"
 
 
 class JsonError(AgentLabError, ValueError):
@@ -288,7 +290,8 @@ def suggest(name: str, known: Iterable[str]) -> str:
     """
     names = sorted(known)
     listing = ", ".join(names[:30]) + (", ..." if len(names) > 30 else "") if names else "none"
-    near = difflib.get_close_matches(str(name), names, n=1, cutoff=0.6)
+    asked = name if isinstance(name, str) else ""
+    near = difflib.get_close_matches(asked, names, n=1, cutoff=0.6)
     return (f"did you mean {near[0]!r}? " if near else "") + f"known: {listing}"
 
 

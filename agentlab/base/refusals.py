@@ -13,7 +13,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
-from agentlab.base.documents import shortened
+from agentlab.base.arrived import seen
 from agentlab.errors import suggest
 
 MOST = 5
@@ -124,14 +124,6 @@ def _got(item: Any, owner: Any, show: bool, wire: bool) -> str:
         known = [f.alias or n if spelled else n for n, f in fields.items()]
         return f"{told}; {suggest(name, known)}"
     return told
-
-
-def seen(value: Any) -> str:
-    """Return a value as an error shows it: one short line."""
-    try:
-        return shortened(" ".join(repr(value).split()), 60)
-    except Exception:  # of an object that is anybody's, or a number of too many digits
-        return _type(value)
 
 
 def _type(value: Any) -> str:

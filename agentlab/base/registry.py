@@ -36,6 +36,7 @@ from importlib import import_module
 from types import FunctionType
 from typing import Any, NamedTuple, TypeVar
 
+from agentlab.base.arrived import instance, seen
 from agentlab.base.built_in import BUILT_IN, METHOD, SHARED
 from agentlab.errors import ConfigError, UnknownNameError, suggest
 
@@ -159,10 +160,13 @@ class Registry(Mapping[str, Any]):
         ConfigError
             The name is taken by what ships, or the text names no module.
         """
+        instance(f"name of a {self.kind}", name, str, "a text")
         if name in self._built_in:
             raise ConfigError(f"{self.kind} {name!r} ships with agentlab; take another name")
         if isinstance(thing, str) and ":" not in parse_name(thing).name:
-            raise ConfigError(f"{self.kind} {name!r}: expected 'module:attribute', got {thing!r}")
+            raise ConfigError(
+                f"{self.kind} {name!r}: expected 'module:attribute', got {seen(thing)}"
+            )
         if isinstance(thing, Sent) and thing == self._sent.get(name):
             return
         self._own[name] = thing
@@ -245,7 +249,7 @@ class Registry(Mapping[str, Any]):
         if self._method and not hasattr(thing, self._method):
             raise ConfigError(
                 f"{self.kind} {text!r}: expected something with a method {self._method}(...), "
-                f"got {thing!r}"
+                f"got {seen(thing)}"
             )
 
     def _local(self, name: str) -> Any:
@@ -347,7 +351,7 @@ def registry(kind: str) -> Registry:
     UnknownNameError
         There is no such kind.
     """
-    if kind not in _REGISTRIES:
+    if not isinstance(kind, str) or kind not in _REGISTRIES:
         raise UnknownNameError("kind", kind, KINDS)
     return _REGISTRIES[kind]
 

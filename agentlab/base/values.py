@@ -35,9 +35,10 @@ from pydantic.alias_generators import to_camel
 from pydantic.dataclasses import dataclass
 from pydantic_core import core_schema
 
+from agentlab.base.arrived import seen
 from agentlab.base.documents import digest
 from agentlab.base.persistent import PersistentMap, PersistentVector
-from agentlab.base.refusals import explain, seen
+from agentlab.base.refusals import explain
 from agentlab.base.trail import All, At, Gone, More, onward, since
 from agentlab.errors import ConfigError, suggest
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, overload
 
 from pydantic import ValidationError
 
+from agentlab.base.arrived import instance
 from agentlab.base.refusals import explain
 from agentlab.base.strict_json import read_file, read_json
 from agentlab.environments.named import ENVIRONMENTS, get_environment
@@ -52,6 +53,7 @@ def load_suite(name: str | Path) -> Suite:
     ScenarioError
         The file is not what it must be.
     """
+    instance("suite", name, (str, Path), "a name, such as 'travel', or a .jsonl file")
     if isinstance(name, Path) or str(name).endswith(".jsonl"):
         return read_suite(name, check=check_scenario)
     if name in suite_names():
@@ -150,8 +152,13 @@ class Suite(Sequence[Scenario]):
     """
 
     def __init__(self, name: str, scenarios: Sequence[Scenario]) -> None:
-        self.name = name
-        self.scenarios = tuple(scenarios)
+        expected = "a list of scenarios"
+        self.name = str(instance("suite: name", name, str, "a text"))
+        self.scenarios: tuple[Scenario, ...] = tuple(
+            instance("suite", scenarios, Iterable, expected)
+        )
+        for n, one in enumerate(self.scenarios):
+            instance(f"suite[{n}]", one, Scenario, "a Scenario", "Scenario(**document) makes one")
         if not self.scenarios:
             raise ScenarioError(f"suite {name!r} holds no scenario")
         ids = [s.id for s in self.scenarios]

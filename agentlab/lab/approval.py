@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from agentlab.base.arrived import seen
 from agentlab.base.documents import Json, digest
 from agentlab.errors import AgentLabError, ReplayError, RunError, UnknownNameError
 from agentlab.lab.bench import Bench, StepOutcome
@@ -220,7 +221,7 @@ def read_answer(said: Any) -> dict[str, Any]:
     if not isinstance(told, Mapping) or "answer" not in told or not fields.issuperset(told):
         raise RunError(
             "expected 'approve', 'reject', or a dict with answer, and perhaps arguments, reason "
-            f"and by; got {said!r}"
+            f"and by; got {seen(said)}"
         )
     return dict(told)
 

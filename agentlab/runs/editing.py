@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from agentlab.base.arrived import seen
 from agentlab.base.values import with_fields
 from agentlab.errors import ConfigError, PlanParseError, RunError
 from agentlab.lab.lab import Lab
@@ -30,7 +31,7 @@ def _edited(state: State, plan: TaskPlan | None, fields: dict[str, Any]) -> Stat
 def _checked_edit(state: State, new: TaskPlan) -> TaskPlan:
     """Return an edited plan in order; refuse one that is no plan or touches what is settled."""
     if not isinstance(new, TaskPlan):
-        raise ConfigError(f"expected a TaskPlan, got {new!r}")
+        raise ConfigError(f"expected a TaskPlan, got {seen(new)}")
     old = state.task_plan
     after = {s.step_id: s for s in new.steps}
     for step in old.steps if old is not None else ():

@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from agentlab.base.arrived import instance, seen
 from agentlab.base.face import load
 from agentlab.base.registry import registry
 from agentlab.errors import RunError, suggest
@@ -19,6 +20,7 @@ from agentlab.lab.lab import Lab
 from agentlab.lab.talk import ask_again
 from agentlab.plans.task_plan import TaskPlan
 from agentlab.runs.editing import _edited, _interrupted
+from agentlab.runs.given import lab_of, mapping_of, path_of, ready
 from agentlab.runs.graph import END, WAIT, Graph
 from agentlab.runs.people import REVIEW, SAY, next_turn
 from agentlab.runs.replay import replayed
@@ -68,10 +70,9 @@ class Run(Stepper):
         **fields
             Other fields of the first state.
         """
-        if handler is not None:
-            lab = lab.bind(handler=handler)
-        if workflow.strategy is not None and not lab.strategy_named:
-            lab = lab.bind(strategy=workflow.strategy(lab))
+        lab = ready(workflow, lab, handler)
+        for name, given in (("user_id", user_id), ("session_id", session_id)):
+            instance(name, given, str, "a text")
         if user_id or session_id:
             fields |= {"user_id": user_id, "session_id": session_id}
         first = lab.initial_state(user_input, **fields)
@@ -79,7 +80,7 @@ class Run(Stepper):
             return cls(workflow, lab, [first], [])
         from agentlab.trace.store import Store
 
-        kept = store if isinstance(store, Store) else Store(store)
+        kept = store if isinstance(store, Store) else Store(path_of("store", store))
         run_id = uuid.uuid4().hex[:12]
         journal = kept.start_run(run_id, workflow.name, first)
         return cls(workflow, lab, [first], [], journal=journal, run_id=run_id, store=kept)
@@ -115,10 +116,7 @@ class Run(Stepper):
         found = kept.load_run(run_id)
         if workflow is None:
             workflow = registry("workflow").build(found.workflow)
-        if handler is not None:
-            lab = lab.bind(handler=handler)
-        if workflow.strategy is not None and not lab.strategy_named:
-            lab = lab.bind(strategy=workflow.strategy(lab))
+        lab = ready(workflow, lab, handler)
         run = cls(
             workflow, lab, found.states, found.visited, journal=found.journal,
             run_id=found.run, store=kept,
@@ -156,9 +154,9 @@ class Run(Stepper):
         """
         with self._lock:
             pending = {p.call_id: p for p in self.waiting}
-            if call_id not in pending:
+            if not isinstance(call_id, str) or call_id not in pending:
                 near = suggest(call_id, pending) if pending else "none does"
-                raise RunError(f"no call {call_id!r} waits for a review; {near}")
+                raise RunError(f"no call {seen(call_id)} waits for a review; {near}")
             one = pending[call_id]
             said = reviewed(one, self.lab.tools, answer, arguments, reason, by)
             return self._by_hand(REVIEW, lambda s, lab: with_review(s, lab, one, said))
@@ -175,7 +173,7 @@ class Run(Stepper):
             The run has not ended and does not wait for people, or there is nothing to say.
         """
         if not isinstance(text, str) or not text.strip():
-            raise RunError(f"expected what the user says, a text, got {text!r}")
+            raise RunError(f"expected what the user says, a text, got {seen(text)}")
         with self._lock:
             if self._onward not in (END, WAIT):  # paused in the middle of a turn is under way
                 raise RunError(f"the run is under way, before {self._onward!r}; finish it first")
@@ -302,7 +300,8 @@ class Run(Stepper):
             ``at`` is no visit of this run, or an edit is refused.
         """
         where = self._visit_number(len(self.visited) if at is None else at)
-        fields = dict(state or {})
+        fields, lab = dict(mapping_of("state", state)), lab_of(lab) if lab is not None else None
+        replies = None if replies is None else mapping_of("replies", replies)
         if decision is not None:
             fields["forced_decision"] = decision
         if seed is not None:
@@ -338,7 +337,7 @@ class Run(Stepper):
             journal=journal, run_id=run_id, store=self._store,
             lineage=Lineage(self.run_id, where, edits),
         )  # fmt: skip
-        for call_id, said in (review or {}).items():
+        for call_id, said in mapping_of("review", review).items():
             fork.review(call_id, **read_answer(said))
         return fork
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from agentlab.base.arrived import seen
 from agentlab.base.documents import is_json
 from agentlab.environments.base import Verdict
 from agentlab.errors import RunError, UnknownNameError
@@ -142,7 +143,7 @@ class Stepper:
 
     def _visit_number(self, at: int) -> int:
         if not isinstance(at, int):
-            raise RunError(f"expected the number of a visit, got {at!r}")
+            raise RunError(f"expected the number of a visit, got {seen(at)}")
         number = at + len(self.visited) if at < 0 else at
         if not 0 <= number < len(self.states):
             raise RunError(f"expected a visit between 0 and {len(self.visited)}, got {at}")
@@ -349,7 +350,9 @@ class Stepper:
         """
         state = self.state
         if not isinstance(event, ContextChangeEvent) or not is_json(event.payload):
-            raise RunError(f"expected a ContextChangeEvent with a payload of JSON, got {event!r}")
+            raise RunError(
+                f"expected a ContextChangeEvent with a payload of JSON, got {seen(event)}"
+            )
         if event.session_id not in ("", state.session_id):
             raise RunError(
                 f"the event is of session {event.session_id!r}, this is {state.session_id!r}"

@@ -10,17 +10,19 @@ from functools import cached_property
 from itertools import chain, product
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
+from agentlab.base.arrived import arrived, refused, whole
 from agentlab.base.documents import Json, digest
 from agentlab.errors import AgentLabError, ConfigError, StudyError, suggest
 from agentlab.lab.lab import Lab
+from agentlab.lab.named import planner_of
 from agentlab.lm.model import Model
 from agentlab.minds.base import Planner, Reflector, Responder
-from agentlab.minds.planners.named import get_planner
 from agentlab.minds.strategies.base import Budget, Strategy
 from agentlab.minds.strategies.budgets import bounded, budget_levels, budget_text
 from agentlab.minds.strategies.named import get_strategy
 from agentlab.state.tool_loop import PendingApproval
 from agentlab.study.addresses import DIGITS, apart, asked_at, model_of
+from agentlab.study.given import ARMS, listed, object_of
 from agentlab.study.identity import Described, label_of, name_of
 from agentlab.workflows.named import get_workflow
 from agentlab.workflows.workflow import Workflow
@@ -85,8 +87,13 @@ class Arm:
     budget: str | Mapping[str, float | None] | Budget | None = None
 
     def __post_init__(self) -> None:
-        if self.budget is not None:
-            object.__setattr__(self, "budget", budget_text(self.budget))
+        for axis in AXES:
+            value = getattr(self, axis)
+            if isinstance(value, Stored) or value is None:
+                continue
+            taken = budget_text(value) if axis == "budget" else object_of(axis, value)
+            if taken is not value:
+                object.__setattr__(self, axis, taken)
 
     @property
     def named(self) -> bool:
@@ -119,7 +126,7 @@ class Arm:
         if self.budget is not None:
             own = get_strategy(self.strategy) if isinstance(self.strategy, str) else self.strategy
             if not isinstance(own, Strategy):
-                raise StudyError(f"a budget bounds an agentlab.Strategy, got {own!r}")
+                raise StudyError(f"a budget bounds an agentlab.Strategy, got {arrived(own)}")
             told["strategy"] = bounded(own, str(self.budget))
         return told
 
@@ -296,9 +303,10 @@ def grid(**axes: Unpack[Axes]) -> tuple[Arm, ...]:
         raise StudyError(str(e)) from e
     if any(not v for v in values):
         raise StudyError("an axis of the grid has no value")
-    arms = tuple(
-        Arm(**dict(zip(axes, combination, strict=True))) for combination in product(*values)
-    )
+    try:
+        arms = [Arm(**dict(zip(axes, chosen, strict=True))) for chosen in product(*values)]
+    except AgentLabError as e:
+        raise StudyError(str(e)) from e
     return check_arms(arms)
 
 
@@ -321,7 +329,7 @@ def workflow_of(arm: Arm) -> Workflow:
     """
     found = get_workflow(arm.workflow) if isinstance(arm.workflow, str) else arm.workflow
     if not isinstance(found, Workflow):
-        raise StudyError(f"workflow {found!r} is no agentlab.Workflow")
+        raise refused("workflow", "a name or an agentlab.Workflow", found, error=StudyError)
     return found
 
 
@@ -357,7 +365,16 @@ def _asked_at(arm: Arm) -> tuple[str, str]:
     return str(name_of(arm.lm)), place
 
 
-def check_arms(arms: Iterable[Arm]) -> tuple[Arm, ...]:
+def _arms(given: Any) -> Sequence[Arm]:
+    """Return an arm, or the arms of the axes that a mapping holds."""
+    if isinstance(given, Arm):
+        return (given,)
+    if not isinstance(given, Mapping):
+        raise refused("arms", ARMS, given, error=StudyError)
+    return grid(**{str(k): v for k, v in given.items()})
+
+
+def check_arms(arms: Arm | Iterable[Arm]) -> tuple[Arm, ...]:
     """Return the arms after building each once; two of one label are refused.
 
     Raises
@@ -365,23 +382,17 @@ def check_arms(arms: Iterable[Arm]) -> tuple[Arm, ...]:
     StudyError
         Says which arm cannot be built, and why.
     """
-    checked: Sequence[Arm] = tuple(arms)
+    checked = [arm for given in listed(arms) for arm in _arms(given)]
     if not checked:
         raise StudyError("a study needs at least one arm; make some with agentlab.grid(...)")
     for arm in checked:
-        if not isinstance(arm, Arm):
-            raise StudyError(f"expected arms made by agentlab.grid(...), got {arm!r}")
         try:
             arm.check_made()
-            planner = get_planner(arm.planner) if isinstance(arm.planner, str) else arm.planner
-            if not isinstance(planner, Planner):
-                raise StudyError(f"planner {arm.planner!r} has no method plan(request, bench)")
-            Lab(**{**arm.options, "planner": planner, "workers": 1})
+            planner = planner_of(arm.planner)
+            Lab(**{**arm.options, "planner": planner, "workers": whole("workers", arm.workers, 1)})
             workflow_of(arm)
         except AgentLabError as e:
             raise StudyError(f"arm {arm.label!r}: {e}") from e
-        if isinstance(arm.workers, bool) or not isinstance(arm.workers, int) or arm.workers < 1:
-            raise StudyError(f"arm {arm.label!r}: workers must be an integer of at least 1")
     tell_apart(checked)
     doubled = [label for label, n in Counter(a.label for a in checked).items() if n > 1]
     if doubled:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from agentlab.base.arrived import seen
 from agentlab.errors import StudyError
 from agentlab.study.pairing import seed_means
 from agentlab.study.stats import Clusters, Floats, numbered
@@ -226,7 +227,9 @@ def seeds_table(runs: pd.DataFrame, design: Design, width: float) -> pd.DataFram
     import pandas as pd
 
     if not 0 < width <= 2:
-        raise StudyError(f"expected a width of an interval, above 0 and at most 2, got {width!r}")
+        raise StudyError(
+            f"expected a width of an interval, above 0 and at most 2, got {seen(width)}"
+        )
     rows = [_seeds_row(a, b, part, design, width) for a, b, part in measured_parts(runs)]
     return pd.DataFrame(rows)
 

@@ -16,16 +16,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from agentlab.base.arrived import seen
 from agentlab.base.documents import Json
 from agentlab.environments.fault_plan import FaultPlan
 from agentlab.environments.named import get_environment
 from agentlab.environments.scenario import Scenario
-from agentlab.environments.suites import Suite, load_suite
+from agentlab.environments.suites import Suite
 from agentlab.errors import StudyError
 from agentlab.lab.named import connected
 from agentlab.lm.recording import Recording
 from agentlab.study.cells import ARM, CEILING, CRASHED, FLOOR, INFRASTRUCTURE, Cell, Runner
 from agentlab.study.endpoints import MAX_LM_ERRORS, Streaks, check_access, stopped
+from agentlab.study.given import flag_of, folder_of, plan_of, rates_of, suite_of
 from agentlab.study.grid import Arm, arm_from_json, check_arms, tell_apart
 from agentlab.study.pool import computed
 from agentlab.study.progress import showing
@@ -83,7 +85,7 @@ class Study(Results):
         traces: bool = True,
         record: str | Path | None = None,
     ) -> None:
-        arms = check_arms([arms] if isinstance(arms, Arm) else arms)
+        arms = check_arms(arms)
         if out is not None:
             _tell_unclear(arms)
         self._hold(arms, suite, fault_rate, seeds, faults, out, controls, traces, record)
@@ -97,14 +99,14 @@ class Study(Results):
     ) -> None:  # fmt: skip
         self.arms = tuple(arms)
         tell_apart(self.arms)
-        self.suite = _suite(suite)
-        self.fault_rates = _rates(fault_rate)
+        self.suite = suite_of(suite)
+        self.fault_rates = rates_of(fault_rate)
         self.seeds = _seeds(seeds)
-        self.faults = faults
-        self.controls = controls
-        self.traces = traces
-        self.record = Path(record) if record is not None else None
-        self.out = Path(out) if out is not None else Path(tempfile.mkdtemp(prefix="agentlab-"))
+        self.faults = plan_of(faults)
+        self.controls = flag_of("controls", controls)
+        self.traces = flag_of("traces", traces)
+        self.record = folder_of("record", record)
+        self.out = folder_of("out", out) or Path(tempfile.mkdtemp(prefix="agentlab-"))
 
     def __repr__(self) -> str:
         return (
@@ -356,25 +358,6 @@ def _tell_seedless(arms: Iterable[Arm], tape: Recording | None, seeds: Sequence[
             )
 
 
-def _suite(suite: str | Path | Suite | Sequence[Scenario]) -> Suite:
-    if isinstance(suite, Suite):
-        return suite
-    if isinstance(suite, (str, Path)):
-        return load_suite(suite)
-    return Suite("custom", list(suite))
-
-
-def _rates(value: float | Sequence[float]) -> tuple[float, ...]:
-    rates: list[Any] = list(value) if isinstance(value, Sequence) else [value]
-    for rate in rates:
-        number = isinstance(rate, (int, float)) and not isinstance(rate, bool)
-        if not number or not 0 <= rate <= 1:
-            raise StudyError(f"a fault rate is a number between 0 and 1, got {rate!r}")
-    if not rates:
-        raise StudyError("a study needs at least one fault rate")
-    return tuple(dict.fromkeys(float(r) for r in rates))
-
-
 def _seeds(value: int | Sequence[int]) -> tuple[int, ...]:
     seeds: list[Any] = []
     if isinstance(value, Iterable):
@@ -383,6 +366,6 @@ def _seeds(value: int | Sequence[int]) -> tuple[int, ...]:
         seeds = list(range(value))
     if not seeds or any(isinstance(s, bool) or not isinstance(s, int) for s in seeds):
         raise StudyError(
-            f"seeds must be a number of at least 1 or a list of integers, got {value!r}"
+            f"seeds must be a number of at least 1 or a list of integers, got {seen(value)}"
         )
     return tuple(dict.fromkeys(seeds))

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from agentlab.base.arrived import seen
 from agentlab.base.documents import Json, digest
 from agentlab.errors import RunError
 from agentlab.lm.outcome import reply_parts
@@ -61,7 +62,7 @@ def answered(
         There is no such call, or these are no replies.
     """
     if not isinstance(replies, Mapping):
-        raise RunError(f"expected replies such as {{0: 'text'}}, got {replies!r}")
+        raise RunError(f"expected replies such as {{0: 'text'}}, got {seen(replies)}")
     for number in replies:
         if not isinstance(number, int) or not 0 <= number < len(calls):
             raise RunError(

@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from agentlab.base.arrived import seen
 from agentlab.base.values import Value
 from agentlab.errors import RunError, UnknownNameError
 from agentlab.lab.lab import Lab
@@ -214,7 +215,7 @@ class PlanningLoopSession:
             The session has ended, or it is no decision.
         """
         if not isinstance(decision, ReplanDecision):
-            raise RunError(f"expected a ReplanDecision, got {decision!r}")
+            raise RunError(f"expected a ReplanDecision, got {seen(decision)}")
         decision.checked(self.run.state.task_plan)
         future = _future()
         with self._lock:

@@ -15,6 +15,7 @@ from itertools import product
 from math import prod
 from typing import Any
 
+from agentlab.base.arrived import seen
 from agentlab.errors import ConfigError, UnknownNameError
 from agentlab.minds.strategies.base import Budget, Strategy
 
@@ -57,7 +58,7 @@ def budget_levels(budget: Any) -> tuple[str, ...]:
     """
     named = _named(budget)
     if not named:
-        raise ConfigError(f"expected {_EXAMPLE}, got {budget!r}")
+        raise ConfigError(f"expected {_EXAMPLE}, got {seen(budget)}")
     return tuple(
         _text(dict(zip(named, bounds, strict=True))) for bounds in product(*named.values())
     )
@@ -74,7 +75,7 @@ def budget_text(budget: Any) -> str:
     levels = budget_levels(budget)
     if len(levels) > 1:
         raise ConfigError(
-            f"expected one bound of each kind, got {budget!r}, which stands for {len(levels)} "
+            f"expected one bound of each kind, got {seen(budget)}, which stands for {len(levels)} "
             "budgets; give them to a grid"
         )
     return levels[0]
@@ -108,7 +109,7 @@ def _named(budget: Any) -> dict[str, list[Bound]]:
     elif isinstance(budget, str):
         pairs = _spelled(budget)
     else:
-        raise ConfigError(f"expected {_EXAMPLE}, got {budget!r}")
+        raise ConfigError(f"expected {_EXAMPLE}, got {seen(budget)}")
     found: dict[str, dict[Bound, None]] = {}
     for kind, value in pairs:
         if kind not in KINDS:

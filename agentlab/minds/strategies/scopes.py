@@ -7,6 +7,7 @@ from typing import Any
 from agentlab.base.documents import composed
 from agentlab.environments.fault_plan import SPOILS_RESULT, Persistence
 from agentlab.minds.base import Kit
+from agentlab.minds.returned import reflection_of
 from agentlab.minds.strategies.base import Scope
 from agentlab.minds.strategies.triggers import BROKEN, planned, struck, told, unseen_events
 from agentlab.state.decisions import ReplanAction, ReplanDecision, Trigger, TriggerPoint
@@ -105,7 +106,7 @@ def first(*scopes: Scope) -> Scope:
 
 def reflect(trigger: Trigger, state: State, kit: Kit) -> ReplanDecision | None:
     """Ask the reflector; plan anew when it says so."""
-    reflection = kit.reflector.reflect(state, kit)
+    reflection = reflection_of(kit.reflector.reflect(state, kit), kit.reflector)
     if not reflection.need_replan:
         return ReplanDecision(
             action=ReplanAction.CONTINUE, reasoning=reflection.analysis, reflection=reflection

@@ -90,7 +90,7 @@ def resume(
 
     Exit codes as of agentlab run. Example: agentlab resume runs/helpdesk --review approve
     """
-    from agentlab.lab.named import reviewer_of
+    from agentlab.lab.taken import reviewer_of
     from agentlab.runs import kept
 
     reviewer_of(review)  # an unknown one is an error that names the known

@@ -11,6 +11,7 @@ from agentlab.errors import LMError, PlanError, PlanParseError
 from agentlab.lab.approval import still_held
 from agentlab.lab.bench import Bench
 from agentlab.minds.base import FULL, INITIAL, REMAINING, PlanRequest
+from agentlab.minds.returned import plan_of
 from agentlab.plans import graph
 from agentlab.plans.references import references
 from agentlab.plans.task_plan import PlanStatus, StepStatus, TaskPlan, TaskStep
@@ -81,7 +82,7 @@ def _asked(request: PlanRequest, lab: Bench) -> tuple[TaskPlan | PlanError | LME
     unparsed: list[str] = []
     while True:
         try:
-            return lab.planner.plan(request, lab), unparsed
+            return plan_of(lab.planner.plan(request, lab), lab.planner, request, lab), unparsed
         except PlanParseError as e:
             unparsed.append(str(e))
             if len(unparsed) == PARSE_LIMIT:

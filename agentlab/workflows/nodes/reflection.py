@@ -10,6 +10,7 @@ from agentlab.base.trail import At, Gone
 from agentlab.environments.fault_plan import Persistence
 from agentlab.lab.bench import Bench
 from agentlab.lab.tool_door import counted
+from agentlab.minds.returned import decision_of
 from agentlab.minds.rules import counts
 from agentlab.minds.strategies.triggers import told
 from agentlab.plans.task_plan import PlanStatus, StepStatus
@@ -90,7 +91,7 @@ def decide(state: State, lab: Bench) -> ReplanDecision:
         trigger = lab.strategy.triggered(TriggerPoint.PLAN_END, state)
     if trigger is None:
         return ReplanDecision.made(action=ReplanAction.CONTINUE)
-    return lab.strategy.decide(trigger, state, lab)
+    return decision_of(lab.strategy.decide(trigger, state, lab), lab.strategy)
 
 
 def _stuck(state: State) -> bool:
