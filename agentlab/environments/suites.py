@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from agentlab.base.arrived import instance
 from agentlab.base.refusals import explain
+from agentlab.base.shown import shown_by
 from agentlab.base.strict_json import read_file, read_json
 from agentlab.environments.named import ENVIRONMENTS, get_environment
 from agentlab.environments.scenario import Scenario, tool_step
@@ -185,6 +186,8 @@ class Suite(Sequence[Scenario]):
 
     def __repr__(self) -> str:
         return f"Suite({self.name!r}, {len(self)} scenarios)"
+
+    _repr_html_ = shown_by("agentlab.views.page.records:suite_page")
 
     def where(self, **fields: Any) -> Suite:
         """Return the scenarios whose named fields equal the given values."""

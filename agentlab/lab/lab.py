@@ -17,6 +17,7 @@ from typing import Any
 
 from agentlab.base.arrived import whole
 from agentlab.base.persistent import pvector
+from agentlab.base.shown import shown_by
 from agentlab.base.values import validated, with_fields
 from agentlab.environments.base import Environment, Evidence, Verdict, breach
 from agentlab.environments.fault_plan import FaultPlan
@@ -210,6 +211,8 @@ class Lab(ToolDoor):
     def __repr__(self) -> str:
         name = self.scenario.id if self.scenario is not None else "no scenario"
         return f"Lab({name}, {type(self.planner).__name__}, {self.strategy.name}, seed={self.seed})"
+
+    _repr_html_ = shown_by("agentlab.views.page.records:lab_page")
 
     # ---- what a run starts from ----------------------------------------------------------
 

@@ -10,8 +10,9 @@ from functools import cached_property
 from itertools import chain, product
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
-from agentlab.base.arrived import arrived, refused, whole
+from agentlab.base.arrived import arrived, instance, refused, whole
 from agentlab.base.documents import Json, digest
+from agentlab.base.shown import briefly
 from agentlab.errors import AgentLabError, ConfigError, StudyError, suggest
 from agentlab.lab.lab import Lab
 from agentlab.lab.named import planner_of
@@ -60,7 +61,7 @@ class Arm:
     Parameters
     ----------
     planner : str or Planner
-        A name with arguments, ``module:attribute``, or an object.
+        A name with arguments, or an object.
     strategy : str or Strategy
     workflow : str or Workflow
     workers : int
@@ -87,13 +88,13 @@ class Arm:
     budget: str | Mapping[str, float | None] | Budget | None = None
 
     def __post_init__(self) -> None:
-        for axis in AXES:
-            value = getattr(self, axis)
+        for axis, value in ((a, getattr(self, a)) for a in AXES):
             if isinstance(value, Stored) or value is None:
                 continue
             taken = budget_text(value) if axis == "budget" else object_of(axis, value)
-            if taken is not value:
-                object.__setattr__(self, axis, taken)
+            object.__setattr__(self, axis, taken)
+
+    __repr__ = briefly(lambda arm: [arm.label])
 
     @property
     def named(self) -> bool:
@@ -369,8 +370,7 @@ def _arms(given: Any) -> Sequence[Arm]:
     """Return an arm, or the arms of the axes that a mapping holds."""
     if isinstance(given, Arm):
         return (given,)
-    if not isinstance(given, Mapping):
-        raise refused("arms", ARMS, given, error=StudyError)
+    instance("arms", given, Mapping, ARMS, error=StudyError)
     return grid(**{str(k): v for k, v in given.items()})
 
 

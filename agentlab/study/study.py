@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from agentlab.base.arrived import seen
 from agentlab.base.documents import Json
+from agentlab.base.shown import shown_by
 from agentlab.environments.fault_plan import FaultPlan
 from agentlab.environments.named import get_environment
 from agentlab.environments.scenario import Scenario
@@ -113,6 +114,8 @@ class Study(Results):
             f"Study({len(self.arms)} arms × {self.suite.name} ({len(self.suite)}) × "
             f"{len(self.fault_rates)} rates × {len(self.seeds)} seeds in {self.out})"
         )
+
+    _repr_html_ = shown_by("agentlab.views.page.records:study_page")
 
     # ---- the cells -------------------------------------------------------------------------
 
