@@ -41,6 +41,10 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import date, time, timedelta
+from enum import Enum
+from numbers import Number
+from pathlib import PurePath
 from typing import Any, NamedTuple
 
 NAME = 120
@@ -330,6 +334,9 @@ def seen(value: Any, length: int = NAME) -> str:
     return shortened("".join(pieces), length)
 
 
+_SHOWN = (str, bytes, Number, Enum, date, time, timedelta, PurePath)
+"""Of what else there is, its kind alone is told: its ``repr`` is anybody's, and may hold a key."""
+
 _BRACKETS: dict[Any, str] = {list: "[]", tuple: "()", dict: "{}", set: "{}", frozenset: "{}"}
 
 
@@ -347,11 +354,15 @@ def _pieces(value: Any, length: int) -> Iterator[str]:
                 yield ": "
                 yield from _pieces(value[item], length)
         yield "," * (kind is tuple and len(value) == 1) + _BRACKETS[kind][1]
-    else:
+    elif isinstance(value, type):
+        yield f"the class {value.__name__}"
+    elif value is None or isinstance(value, _SHOWN):
         try:
             yield " ".join(repr(value).split())
-        except Exception:  # of an object that is anybody's, or a number of too many digits
+        except Exception:  # a number of too many digits
             yield kind.__name__
+    else:
+        yield f"{'an' if kind.__name__[:1].lower() in 'aeiou' else 'a'} {kind.__name__}"
 
 
 def suggest(name: str, known: Iterable[str]) -> str:
@@ -365,7 +376,7 @@ def suggest(name: str, known: Iterable[str]) -> str:
     names = sorted(known)
     listing = ", ".join(shortened(n, NAME) for n in names[:30]) if names else "none"
     listing += ", ..." if len(names) > 30 else ""
-    name = str(name)
+    name = name if isinstance(name, str) else ""
     near = [] if len(name) > NAME else difflib.get_close_matches(name, names[:MOST], 1, 0.6)
     return (f"did you mean {seen(near[0])}? " if near else "") + f"known: {listing}"
 

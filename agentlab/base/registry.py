@@ -34,6 +34,7 @@ from importlib import import_module
 from types import FunctionType
 from typing import Any, NamedTuple, TypeVar
 
+from agentlab.base.arrived import instance
 from agentlab.base.built_in import BUILT_IN, METHOD, SHARED
 from agentlab.base.names import Named, parse_name
 from agentlab.errors import AgentLabError, ConfigError, UnknownNameError, raised, seen, suggest
@@ -105,6 +106,7 @@ class Registry(Mapping[str, Any]):
         ConfigError
             The name is taken by what ships, or the text names no module.
         """
+        instance(f"name of a {self.kind}", name, str, "a text")
         if name in self._built_in:
             raise ConfigError(f"{self.kind} {seen(name)} ships with agentlab; take another name")
         if isinstance(thing, str) and ":" not in parse_name(thing).name:
@@ -303,7 +305,7 @@ def registry(kind: str) -> Registry:
     UnknownNameError
         There is no such kind.
     """
-    if kind not in _REGISTRIES:
+    if not isinstance(kind, str) or kind not in _REGISTRIES:
         raise UnknownNameError("kind", kind, KINDS)
     return _REGISTRIES[kind]
 

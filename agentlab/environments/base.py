@@ -34,6 +34,7 @@ from functools import cached_property
 from typing import Any
 
 from agentlab.base.documents import Json, canonical, merge_patch
+from agentlab.base.shown import briefly, cut, shown_by
 from agentlab.base.values import Document
 from agentlab.environments.scenario import Goal, Scenario
 from agentlab.errors import EnvironmentContractError, raised, seen, suggest
@@ -115,6 +116,14 @@ class Verdict:
 
     success: bool
     reasons: tuple[str, ...] = ()
+
+    __repr__ = briefly(
+        lambda v: [
+            "goal reached" if v.success else "goal missed", *(cut(r) for r in v.reasons[:2]),
+            f"and {len(v.reasons) - 2} more reasons" if len(v.reasons) > 2 else "",
+        ]
+    )  # fmt: skip
+    _repr_html_ = shown_by("agentlab.views.page.records:verdict_page")
 
 
 CLOCKS = ("simulated", "wall")

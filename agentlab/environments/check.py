@@ -6,6 +6,7 @@ import copy
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from agentlab.base.arrived import instance, whole
 from agentlab.base.documents import Json, canonical, is_json
 from agentlab.base.schemas import check_schema
 from agentlab.base.values import Document
@@ -42,6 +43,11 @@ def check_environment(
     EnvironmentContractError
         Says which rule was broken by which call.
     """
+    instance("environment", environment, Environment, "an Environment", "an object of your class")
+    instance("scenario", scenario, Scenario, "a Scenario of that environment")
+    steps = whole("steps", steps)
+    for n, call in enumerate(instance("calls", calls, Sequence, "a list of Call")):
+        instance(f"calls[{n}]", call, Call, "a Call, as in Call('tool', {...})")
     registry = environment.registry
     clock_of(environment)
     for tool in registry.values():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from agentlab.base.arrived import instance
 from agentlab.base.registry import register, registry
 from agentlab.environments.base import Environment
 
@@ -10,6 +11,7 @@ ENVIRONMENTS = registry("environment")
 
 def register_environment(environment: Environment) -> None:
     """Make an environment known under its name, for scenarios that name it."""
+    instance("environment", environment, Environment, "an Environment", "an object of your class")
     register("environment", environment.name, environment)
 
 

@@ -14,6 +14,7 @@ from typing import Any, Self
 
 from pydantic import Field
 
+from agentlab.base.shown import briefly, cut, shown_by
 from agentlab.base.values import Document, Value
 from agentlab.environments.fault_plan import FaultPlan
 
@@ -95,3 +96,6 @@ class Scenario(Value):
     cluster: str | None = None
     """Tasks that share a template, for clustered statistics; None: the task itself."""
     faults: FaultPlan = FaultPlan()
+
+    __repr__ = briefly(lambda s: [s.id, s.environment, s.difficulty, cut(s.task)])
+    _repr_html_ = shown_by("agentlab.views.page.records:scenario_page")

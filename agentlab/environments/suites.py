@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, overload
 
 from pydantic import ValidationError
 
+from agentlab.base.arrived import instance
 from agentlab.base.files import STDIN, read_file, shown
 from agentlab.base.refusals import explain
+from agentlab.base.shown import shown_by
 from agentlab.base.strict_json import read_json
 from agentlab.environments.guard import guarded
 from agentlab.environments.named import ENVIRONMENTS, get_environment
@@ -59,6 +61,7 @@ def load_suite(name: str | Path) -> Suite:
     ScenarioError
         The file is not what it must be.
     """
+    instance("suite", name, (str, Path), "a name, such as 'travel', or a .jsonl file")
     if isinstance(name, Path) or str(name).endswith(".jsonl") or name == STDIN:
         return read_suite(name, check=check_scenario)
     if name in suite_names():
@@ -157,8 +160,13 @@ class Suite(Sequence[Scenario]):
     """
 
     def __init__(self, name: str, scenarios: Sequence[Scenario]) -> None:
-        self.name = name
-        self.scenarios = tuple(scenarios)
+        expected = "a list of scenarios"
+        self.name = str(instance("suite: name", name, str, "a text"))
+        self.scenarios: tuple[Scenario, ...] = tuple(
+            instance("suite", scenarios, Iterable, expected)
+        )
+        for n, one in enumerate(self.scenarios):
+            instance(f"suite[{n}]", one, Scenario, "a Scenario", "Scenario(**document) makes one")
         if not self.scenarios:
             raise ScenarioError(f"suite {seen(name)} holds no scenario")
         doubled = sorted(i for i, n in Counter(s.id for s in self.scenarios).items() if n > 1)
@@ -186,6 +194,8 @@ class Suite(Sequence[Scenario]):
 
     def __repr__(self) -> str:
         return f"Suite({self.name!r}, {len(self)} scenarios)"
+
+    _repr_html_ = shown_by("agentlab.views.page.records:suite_page")
 
     def where(self, **fields: Any) -> Suite:
         """Return the scenarios whose named fields equal the given values."""

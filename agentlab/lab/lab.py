@@ -13,12 +13,15 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property, partial
 from typing import Any
 
+from agentlab.base.arrived import whole
 from agentlab.base.persistent import pvector
+from agentlab.base.shown import shown_by
 from agentlab.base.values import validated, with_fields
 from agentlab.environments.base import Environment, Evidence, Verdict, breach
 from agentlab.environments.fault_plan import FaultPlan
 from agentlab.environments.scenario import Scenario
 from agentlab.errors import ConfigError, seen, suggest
+from agentlab.lab import taken
 from agentlab.lab.actions.named import ACTIONS
 from agentlab.lab.agent import Agent
 from agentlab.lab.bench import Action, Executor
@@ -29,20 +32,16 @@ from agentlab.lab.named import (
     _mind,
     _with_rate,
     checked_workers,
-    connected,
-    environment_of,
     executor_for,
     executor_within,
     planner_of,
-    reviewer_of,
 )
 from agentlab.lab.talk import Talk
 from agentlab.lab.tool_door import ToolDoor
 from agentlab.lm.model import Model
 from agentlab.minds.base import Decider, Offer, Planner, Reflector, Responder
-from agentlab.minds.planners.named import get_planner
+from agentlab.minds.functions import strategy_of
 from agentlab.minds.strategies.base import Strategy
-from agentlab.minds.strategies.named import get_strategy
 from agentlab.plans.task_plan import TaskStep
 from agentlab.state.config import AgentConfig, AgentRegistry
 from agentlab.state.messages import said
@@ -134,34 +133,36 @@ class Lab(ToolDoor):
         review: str | Callable[[PendingApproval], Any] | None = None,
     ) -> None:
         self.workers = checked_workers(workers)
-        self.scenario = scenario
-        self.environment = environment = environment_of(environment, scenario)
+        self.scenario = scenario = taken.scenario_of(scenario)
+        self.environment = environment = taken.environment_of(environment, scenario)
         own = environment.tools() if environment is not None else ()
         world = environment.name if environment is not None else "agent"
-        self.given_tools = as_tools(tools)
-        self.cast = Agent(agent, agents, [*own, *self.given_tools], world)
+        self.given_tools = as_tools(taken.tools_of(tools))
+        agents = taken.agents_of(agents)
+        self.cast = Agent(taken.agent_of(agent, agents), agents, [*own, *self.given_tools], world)
         config = self.cast.configured
-        self.given_model: Model | None = connected(lm) if isinstance(lm, str) else lm
+        self.given_model: Model | None = taken.model_of(lm)
         self.model: Model | None = self.given_model or self.cast.connect()
         asks = environment is None and self.model is not None
         usual = "structured" if asks else "search"
-        self.planner: Planner = planner_of(planner or (config and config.planner) or usual)
-        chosen = strategy or (config and config.strategy)
-        self.strategy_named = bool(chosen)
+        if planner is None:
+            planner = (config and config.planner) or usual
+        self.planner: Planner = planner_of(planner)
+        chosen = strategy if strategy is not None else config and config.strategy
+        self.strategy_named = chosen is not None
         """False: a workflow that has a usual strategy of its own takes that."""
-        chosen = chosen or "reflect_on_total_failure"
-        self.strategy = get_strategy(chosen) if isinstance(chosen, str) else chosen
-        self.seed = seed
-        plan = faults if faults is not None else (scenario.faults if scenario else FaultPlan())
+        self.strategy = strategy_of("reflect_on_total_failure" if chosen is None else chosen)
+        self.seed = whole("seed", seed)
+        plan = taken.faults_of(faults, scenario)
         self.faults = plan if fault_rate is None else _with_rate(plan, fault_rate)
         self.actions: Mapping[str, Action] = ACTIONS
-        self.permissions = permissions or Permissions()
-        self.handler = handler
+        self.permissions = taken.permissions_of(permissions)
+        self.handler = taken.handler_of(handler)
         self.reflector: Reflector = _mind("reflector", reflector, self.model)
         self.responder: Responder = _mind("responder", responder, self.model)
         self.decider: Decider | None = None if self.model is None else _decider()
         _check_asked(self.planner, self.strategy, self.model)
-        self.reviewer = reviewer_of(review)
+        self.reviewer = taken.reviewer_of(review)
         self.executor_asked = executor
         self.executor: Executor = executor_for(self, self.cast.real)
         self._stand_alone()
@@ -188,17 +189,15 @@ class Lab(ToolDoor):
         and ``tools`` may be changed the same way.
         """
         if "tools" in changes:
-            changes["cast"] = self.cast.having(changes.pop("tools"))
+            changes["cast"] = self.cast.having(taken.tools_of(changes.pop("tools")))
             if self.executor_asked is None:
                 changes = {"executor": executor_for(self, changes["cast"].real), **changes}
         if "review" in changes:
-            changes["reviewer"] = reviewer_of(changes.pop("review"))
-        for name in changes:
+            changes["reviewer"] = taken.reviewer_of(changes.pop("review"))
+        for name, value in changes.items():
             if name not in vars(self):
                 raise ConfigError(f"a lab has no {seen(name)}; {suggest(name, list(vars(self)))}")
-        for name, get in (("planner", get_planner), ("strategy", get_strategy)):
-            if isinstance(changes.get(name), str):
-                changes[name] = get(changes[name])
+            changes[name] = taken.as_bound(name, value)
         changes["strategy_named"] = self.strategy_named or "strategy" in changes
         bound = object.__new__(Lab)
         bound.__dict__.update({**self.__dict__, **changes})
@@ -212,6 +211,8 @@ class Lab(ToolDoor):
     def __repr__(self) -> str:
         name = self.scenario.id if self.scenario is not None else "no scenario"
         return f"Lab({name}, {type(self.planner).__name__}, {self.strategy.name}, seed={self.seed})"
+
+    _repr_html_ = shown_by("agentlab.views.page.records:lab_page")
 
     # ---- what a run starts from ----------------------------------------------------------
 

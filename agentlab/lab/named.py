@@ -1,16 +1,13 @@
-"""Parts of a lab by name."""
+"""Parts of a lab by name, and what they must be."""
 
 from __future__ import annotations
 
 from functools import lru_cache
 from typing import Any
 
-from agentlab.base.registry import registry
+from agentlab.base.arrived import chance, refused, whole
 from agentlab.environments.base import Environment, clock_of
 from agentlab.environments.fault_plan import FaultPlan
-from agentlab.environments.guard import guarded
-from agentlab.environments.named import get_environment
-from agentlab.environments.scenario import Scenario
 from agentlab.environments.suites import find_recording
 from agentlab.errors import ConfigError, UnknownNameError, seen
 from agentlab.lab.bench import Executor
@@ -19,7 +16,7 @@ from agentlab.lab.threads import ThreadedExecutor
 from agentlab.lm.endpoint import endpoint_variables
 from agentlab.lm.model import Model
 from agentlab.minds.base import Decider, Planner
-from agentlab.minds.planners.named import get_planner
+from agentlab.minds.functions import mind_of
 from agentlab.minds.strategies.base import Strategy
 
 WORKERS = 1_000
@@ -44,40 +41,19 @@ def _connected(text: str, environment: int) -> Model:
     return connect(text, recordings=find_recording)
 
 
-def environment_of(
-    environment: Environment | None, scenario: Scenario | None
-) -> Environment | None:
-    """Return the world of a lab, or that of its scenario; one that a user wrote is watched."""
-    if environment is None and scenario is not None:
-        environment = get_environment(scenario.environment)
-    return None if environment is None else guarded(environment)
-
-
-def reviewer_of(review: Any) -> Any:
-    """Return who reviews calls for people: "approve", "reject", a function, or None."""
-    if review is None or callable(review):
-        return review
-    if review not in ("approve", "reject"):
-        raise UnknownNameError("review", str(review), ("approve", "reject"))
-    return review
-
-
 def checked_workers(workers: Any) -> int:
     """Return the number of workers, or refuse what is none."""
-    if isinstance(workers, bool) or not isinstance(workers, int) or not 1 <= workers <= WORKERS:
-        raise ConfigError(
-            "workers must be an integer of at least 1, and at most "
-            f"{WORKERS:,} as each may be a thread, got {seen(workers)}"
-        )
-    return workers
+    number = whole("workers", workers, 1)
+    if number > WORKERS:
+        told = f"at most {WORKERS:,}, as each may be a thread"
+        raise ConfigError(f"workers must be {told}, got {seen(number)}")
+    return number
 
 
 def planner_of(planner: Any) -> Planner:
     """Return a planner, looked up where it is a name; refuse what is none."""
-    found = get_planner(planner) if isinstance(planner, str) else planner
-    if not isinstance(found, Planner):
-        raise ConfigError(f"a planner needs a method plan(request, kit), got {seen(planner)}")
-    return found
+    made: Planner = mind_of("planner", planner)
+    return made
 
 
 def executor_named(
@@ -98,6 +74,8 @@ def executor_named(
     if name is None:
         wall = not simulated and (real or (workers > 1 and environment is None))
         name = "threads" if wall else "simulated"
+    if not isinstance(name, str):
+        raise refused("executor", "'simulated' or 'threads'", name)
     if name not in ("simulated", "threads"):
         raise UnknownNameError("executor", name, ("simulated", "threads"))
     if name == "simulated":
@@ -129,10 +107,11 @@ def _mind(kind: str, given: Any, model: Model | None) -> Any:
     if given is None:
         rule = "rules" if kind == "reflector" else "template"
         given = rule if model is None else "lm"
-    made = registry(kind).build(given) if isinstance(given, str) else given
+    made = mind_of(kind, given)
     if model is None and _asks(made):
+        told = given if isinstance(given, str) else type(made).__name__
         raise ConfigError(
-            f"the {kind} {seen(given)} asks a language model: name one, e.g. {_EXAMPLE}"
+            f"the {kind} {seen(told)} asks a language model: name one, e.g. {_EXAMPLE}"
         )
     return made
 
@@ -159,7 +138,5 @@ def _check_asked(planner: Planner, strategy: Strategy, model: Model | None) -> N
         raise ConfigError(f"the {asking} asks a language model: name one, e.g. {_EXAMPLE}")
 
 
-def _with_rate(plan: FaultPlan, rate: float) -> FaultPlan:
-    if isinstance(rate, bool) or not isinstance(rate, (int, float)) or not 0 <= rate <= 1:
-        raise ConfigError(f"a fault rate is a number between 0 and 1, got {seen(rate)}")
-    return plan.replace(rate=float(rate))
+def _with_rate(plan: FaultPlan, rate: Any) -> FaultPlan:
+    return plan.replace(rate=chance("fault_rate", rate))

@@ -18,6 +18,7 @@ from pydantic import Field, PlainSerializer, PlainValidator, TypeAdapter
 
 from agentlab.base.documents import Json, digest, shortened
 from agentlab.base.fields import thaw
+from agentlab.base.shown import amount, briefly, cut, shown_by
 from agentlab.base.values import Document, Value
 from agentlab.errors import (
     ConfigError,
@@ -121,6 +122,9 @@ class TaskStep(Value):
         """What it does, in a word: its target, else its action type."""
         return self.target_resource or self.action_type
 
+    __repr__ = briefly(lambda s: [f"{s.step_id}: {s.label}", s.status.value, cut(s.error)])
+    _repr_html_ = shown_by("agentlab.views.page.records:step_page")
+
 
 def _numbered(steps: Iterable[TaskStep]) -> Steps[TaskStep]:
     return Steps(s if s.step_index == i else s.put(step_index=i) for i, s in enumerate(steps))
@@ -150,6 +154,14 @@ class TaskPlan(Value):
     replan_count: int = Field(default=0, ge=0)
     answer: str | None = None
     """A template over references, resolved at the end of the run."""
+
+    __repr__ = briefly(
+        lambda p: [
+            p.plan_id, p.status.value, amount(len(p.steps), "step"),
+            f"{sum(s.settled for s in p.steps)} settled", cut(p.summary),
+        ]
+    )  # fmt: skip
+    _repr_html_ = shown_by("agentlab.views.page.records:plan_page")
 
     def __len__(self) -> int:
         return len(self.steps)

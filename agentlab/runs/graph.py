@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, overload
 
+from agentlab.base.arrived import instance, refused
 from agentlab.base.documents import is_json
 from agentlab.environments.fault_plan import LM_KINDS
 from agentlab.errors import ConfigError, RunError, UnknownNameError, seen
@@ -121,8 +122,18 @@ def node(
         Whether it looks at what was published (see ``Node``).
     """
     if function is None:
-        return lambda f: Node(f.__name__, f, listens)
-    return Node(function.__name__, function, listens)
+        return lambda f: _made(f, listens)
+    return _made(function, listens)
+
+
+_AS_NODE = "@agentlab.node above a function of (state, lab) makes one"
+
+
+def _made(function: Any, listens: bool) -> Node:
+    name = getattr(function, "__name__", None)
+    if not callable(function) or isinstance(function, type) or not isinstance(name, str):
+        raise refused("node", "a function of (state, lab)", function)
+    return Node(name, function, listens)
 
 
 Router = Callable[[State], str]
@@ -168,7 +179,12 @@ class Graph:
         entry: str,
         strategy: Callable[[Any], str] | None = None,
     ) -> None:
-        given = list(nodes)
+        instance("workflow: name", name, str, "a text")
+        given = list(instance(f"workflow {name!r}: nodes", nodes, Iterable, "a list of nodes"))
+        for place, one in enumerate(given):
+            instance(f"workflow {name!r}: nodes[{place}]", one, (Node, Graph), "a node", _AS_NODE)
+        instance(f"workflow {name!r}: routers", routers, Mapping, "a dict of name to router")
+        instance(f"workflow {name!r}: entry", entry, str, "the name of a node")
         missing = [n.name for n in given if n.name not in routers]
         if missing:
             raise ConfigError(f"workflow {seen(name)}: no router for {', '.join(missing)}")

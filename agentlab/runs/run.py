@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from agentlab.base.arrived import instance
 from agentlab.base.face import load
 from agentlab.errors import RunError, seen, suggest
 from agentlab.lab.approval import read_answer, reviewed, still_held, with_review
@@ -18,6 +19,7 @@ from agentlab.lab.lab import Lab
 from agentlab.lab.talk import ask_again
 from agentlab.plans.task_plan import TaskPlan
 from agentlab.runs.editing import _edited, _interrupted
+from agentlab.runs.given import lab_of, mapping_of, path_of, ready
 from agentlab.runs.graph import END, WAIT, Graph
 from agentlab.runs.people import REVIEW, SAY, next_turn
 from agentlab.runs.replay import replayed
@@ -69,10 +71,9 @@ class Run(Stepper):
         **fields
             Other fields of the first state.
         """
-        if handler is not None:
-            lab = lab.bind(handler=handler)
-        if workflow.strategy is not None and not lab.strategy_named:
-            lab = lab.bind(strategy=workflow.strategy(lab))
+        lab = ready(workflow, lab, handler)
+        for name, given in (("user_id", user_id), ("session_id", session_id)):
+            instance(name, given, str, "a text")
         if user_id or session_id:
             fields |= {"user_id": user_id, "session_id": session_id}
         first = lab.initial_state(user_input, **fields)
@@ -80,7 +81,7 @@ class Run(Stepper):
             return cls(workflow, lab, [first], [])
         from agentlab.trace.store import Store
 
-        kept = store if isinstance(store, Store) else Store(store)
+        kept = store if isinstance(store, Store) else Store(path_of("store", store))
         run_id = uuid.uuid4().hex[:12]
         journal, owner = begun(kept, run_id, workflow.name, first)
         approve(name_uses("workflow", workflow.name))
@@ -124,8 +125,8 @@ class Run(Stepper):
 
         if not isinstance(store, Store):
             Store(store, read_only=True).close()  # no results file is made where there is none
-        kept = store if isinstance(store, Store) else Store(store, lock=lock)
-        lab = lab if handler is None else lab.bind(handler=handler)
+        kept = store if isinstance(store, Store) else Store(path_of("store", store), lock=lock)
+        lab = lab_of(lab) if handler is None else lab_of(lab).bind(handler=handler)
         return resumed(cls, kept, lab, run_id, workflow, trust)
 
     # ---- people in the loop ----------------------------------------------------------------
@@ -154,7 +155,7 @@ class Run(Stepper):
         """
         with self._lock:
             pending = {p.call_id: p for p in self.waiting}
-            if call_id not in pending:
+            if not isinstance(call_id, str) or call_id not in pending:
                 near = suggest(call_id, pending) if pending else "none does"
                 raise RunError(f"no call {seen(call_id)} waits for a review; {near}")
             one = pending[call_id]
@@ -303,7 +304,8 @@ class Run(Stepper):
             ``at`` is no visit of this run, or an edit is refused.
         """
         where = self._visit_number(len(self.visited) if at is None else at)
-        fields = dict(state or {})
+        fields, lab = dict(mapping_of("state", state)), lab_of(lab) if lab is not None else None
+        replies = None if replies is None else mapping_of("replies", replies)
         if decision is not None:
             fields["forced_decision"] = decision
         if seed is not None:
@@ -340,7 +342,7 @@ class Run(Stepper):
             journal=journal, run_id=run_id, store=self._store, owner=owner,
             lineage=Lineage(self.run_id, where, edits),
         )  # fmt: skip
-        for call_id, said in (review or {}).items():
+        for call_id, said in mapping_of("review", review).items():
             fork.review(call_id, **read_answer(said))
         return fork
 

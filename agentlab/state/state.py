@@ -22,6 +22,7 @@ from pydantic.alias_generators import to_camel
 from agentlab.base.documents import Json
 from agentlab.base.fields import Map, map_of, vector_of
 from agentlab.base.persistent import pmap, pvector
+from agentlab.base.shown import amount, briefly, cut, shown_by
 from agentlab.base.values import Document, Value
 from agentlab.environments.fault_plan import FaultPlan
 from agentlab.errors import seen, suggest
@@ -335,6 +336,16 @@ class State(Value):
         for home in HOMES:
             data |= data.pop(home)
         return data
+
+    __repr__ = briefly(
+        lambda s: [
+            f"visit {s.visit}", cut(s.user_input), s.next_action and f"next {s.next_action}",
+            s.task_plan and f"plan of {amount(len(s.task_plan.steps), 'step')}",
+            f"{s.now:g} s", amount(len(s.calls), "call"),
+            s.stopped_by and f"stopped by {s.stopped_by}", s.error and f"error {cut(s.error)}",
+        ]
+    )  # fmt: skip
+    _repr_html_ = shown_by("agentlab.views.page.records:state_page")
 
     def flat(self) -> dict[str, Any]:
         """Return every field by its flat name, as it is."""

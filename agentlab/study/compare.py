@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 
+from agentlab.base.arrived import refused
 from agentlab.errors import StudyError, seen, suggest
 from agentlab.study.family import FEWEST_CLUSTERS, family
 from agentlab.study.pairing import Pairing, counted_as_failures, levelled, paired, under_faults
@@ -134,6 +135,8 @@ def pairwise(
     import pandas as pd
 
     for name in (metric, by, "scenario", "fault_rate", "seed"):
+        if not isinstance(name, str):
+            raise refused("compare", "the name of a column", name, error=StudyError)
         if name not in runs.columns:
             raise StudyError(f"no column {seen(name)}; {suggest(name, list(runs.columns))}")
     _check_apart(runs, apart)

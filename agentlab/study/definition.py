@@ -17,7 +17,6 @@ A value stands for a list of one. Names with arguments are looked up, never eval
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -43,6 +42,7 @@ from agentlab.environments.suites import Suite, load_suite, recorded_study, suit
 from agentlab.errors import AgentLabError, ConfigError, JsonError, UnknownNameError, seen
 from agentlab.minds.strategies.budgets import budget_levels, budget_words
 from agentlab.study.grid import AXES, GIVEN, grid
+from agentlab.study.lists import parse_rates
 from agentlab.study.study import Study
 
 _NO_ANSWER = {FaultKind.ERROR: 0.7, FaultKind.TIMEOUT: 0.3}
@@ -218,63 +218,6 @@ def spread(suite: Suite, limit: int) -> Suite:
         taken[cluster] += 1
     chosen = {name for _, _, name in sorted(order)[:limit]}
     return Suite(suite.name, [s for s in suite if s.id in chosen])
-
-
-def parse_rates(text: str) -> tuple[float, ...]:
-    """Return the fault rates in a text such as ``0,0.1,0.3``.
-
-    Raises
-    ------
-    ConfigError
-        A part is no number.
-
-    Examples
-    --------
-    >>> parse_rates("0, 0.1")
-    (0.0, 0.1)
-    """
-    try:
-        return tuple(float(part) for part in text.split(","))
-    except ValueError as e:
-        raise ConfigError(
-            f"expected fault rates between 0 and 1 such as '0,0.1,0.3', got {seen(text)}"
-        ) from e
-
-
-def parse_workers(text: str) -> tuple[int, ...]:
-    """Return the numbers of workers in a text such as ``1,4``.
-
-    Raises
-    ------
-    ConfigError
-        A part is no whole number of at least 1.
-    """
-    parts = parse_names(text)
-    if not all(re.fullmatch("[0-9]{1,9}", part) and int(part) for part in parts):
-        raise ConfigError(f"expected --workers of at least 1 such as '1,4', got {seen(text)}")
-    return tuple(dict.fromkeys(map(int, parts)))
-
-
-def parse_budgets(texts: Sequence[str]) -> tuple[str, ...]:
-    """Return the budgets in texts such as ``replans=1,3`` and ``seconds=60``: all combinations.
-
-    Raises
-    ------
-    ConfigError
-        A kind of budget is unknown, or a bound is none.
-
-    Examples
-    --------
-    >>> parse_budgets(["replans=1,3", "seconds=60"])
-    ('replans=1,seconds=60', 'replans=3,seconds=60')
-    """
-    return budget_levels(",".join(texts))
-
-
-def parse_names(text: str) -> tuple[str, ...]:
-    """Return the different parts of a text such as ``autonomous,resident``, in order."""
-    outside = r",(?![^(]*\))"  # a comma between arguments parts nothing
-    return tuple(dict.fromkeys(part.strip() for part in re.split(outside, text)))
 
 
 def read_definition(path: str | Path) -> Definition:

@@ -10,19 +10,21 @@ from functools import cached_property
 from itertools import chain, product
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
+from agentlab.base.arrived import arrived, instance, refused
 from agentlab.base.documents import Json, digest
+from agentlab.base.shown import briefly
 from agentlab.errors import AgentLabError, ConfigError, StudyError, seen, suggest
 from agentlab.lab.lab import Lab
-from agentlab.lab.named import checked_workers
+from agentlab.lab.named import checked_workers, planner_of
 from agentlab.lm.model import Model
 from agentlab.minds.base import Planner, Reflector, Responder
-from agentlab.minds.planners.named import get_planner
 from agentlab.minds.strategies.base import Budget, Strategy
 from agentlab.minds.strategies.budgets import bounded, budget_levels, budget_text
 from agentlab.minds.strategies.named import get_strategy
 from agentlab.state.tool_loop import PendingApproval
 from agentlab.study.addresses import DIGITS, apart, asked_at, model_of
 from agentlab.study.bounds import check_arms_of
+from agentlab.study.given import ARMS, listed, object_of
 from agentlab.study.identity import Described, label_of, name_of
 from agentlab.workflows.named import get_workflow
 from agentlab.workflows.workflow import Workflow
@@ -60,7 +62,7 @@ class Arm:
     Parameters
     ----------
     planner : str or Planner
-        A name with arguments, ``module:attribute``, or an object.
+        A name with arguments, or an object.
     strategy : str or Strategy
     workflow : str or Workflow
     workers : int
@@ -87,8 +89,13 @@ class Arm:
     budget: str | Mapping[str, float | None] | Budget | None = None
 
     def __post_init__(self) -> None:
-        if self.budget is not None:
-            object.__setattr__(self, "budget", budget_text(self.budget))
+        for axis, value in ((a, getattr(self, a)) for a in AXES):
+            if isinstance(value, Stored) or value is None:
+                continue
+            taken = budget_text(value) if axis == "budget" else object_of(axis, value)
+            object.__setattr__(self, axis, taken)
+
+    __repr__ = briefly(lambda arm: [arm.label])
 
     @property
     def named(self) -> bool:
@@ -121,7 +128,7 @@ class Arm:
         if self.budget is not None:
             own = get_strategy(self.strategy) if isinstance(self.strategy, str) else self.strategy
             if not isinstance(own, Strategy):
-                raise StudyError(f"a budget bounds an agentlab.Strategy, got {seen(own)}")
+                raise StudyError(f"a budget bounds an agentlab.Strategy, got {arrived(own)}")
             told["strategy"] = bounded(own, str(self.budget))
         return told
 
@@ -303,9 +310,10 @@ def grid(**axes: Unpack[Axes]) -> tuple[Arm, ...]:
     if any(not v for v in values):
         raise StudyError("an axis of the grid has no value")
     check_arms_of(map(len, values))
-    arms = tuple(
-        Arm(**dict(zip(axes, combination, strict=True))) for combination in product(*values)
-    )
+    try:
+        arms = [Arm(**dict(zip(axes, chosen, strict=True))) for chosen in product(*values)]
+    except AgentLabError as e:
+        raise StudyError(str(e)) from e
     return check_arms(arms)
 
 
@@ -328,7 +336,7 @@ def workflow_of(arm: Arm) -> Workflow:
     """
     found = get_workflow(arm.workflow) if isinstance(arm.workflow, str) else arm.workflow
     if not isinstance(found, Workflow):
-        raise StudyError(f"workflow {seen(found)} is no agentlab.Workflow")
+        raise refused("workflow", "a name or an agentlab.Workflow", found, error=StudyError)
     return found
 
 
@@ -364,7 +372,15 @@ def _asked_at(arm: Arm) -> tuple[str, str]:
     return str(name_of(arm.lm)), place
 
 
-def check_arms(arms: Iterable[Arm]) -> tuple[Arm, ...]:
+def _arms(given: Any) -> Sequence[Arm]:
+    """Return an arm, or the arms of the axes that a mapping holds."""
+    if isinstance(given, Arm):
+        return (given,)
+    instance("arms", given, Mapping, ARMS, error=StudyError)
+    return grid(**{str(k): v for k, v in given.items()})
+
+
+def check_arms(arms: Arm | Iterable[Arm]) -> tuple[Arm, ...]:
     """Return the arms after building each once; two of one label are refused.
 
     Raises
@@ -372,17 +388,14 @@ def check_arms(arms: Iterable[Arm]) -> tuple[Arm, ...]:
     StudyError
         Says which arm cannot be built, and why.
     """
-    checked: Sequence[Arm] = tuple(arms)
+    checked = [arm for given in listed(arms) for arm in _arms(given)]
     if not checked:
         raise StudyError("a study needs at least one arm; make some with agentlab.grid(...)")
     for arm in checked:
-        if not isinstance(arm, Arm):
-            raise StudyError(f"expected arms made by agentlab.grid(...), got {seen(arm)}")
         try:
             arm.check_made()
-            planner = get_planner(arm.planner) if isinstance(arm.planner, str) else arm.planner
-            if not isinstance(planner, Planner):
-                raise StudyError(f"planner {seen(arm.planner)} has no method plan(request, bench)")
+            checked_workers(arm.workers)
+            planner = planner_of(arm.planner)
             Lab(**{**arm.options, "planner": planner, "workers": 1})
             workflow_of(arm)
             checked_workers(arm.workers)

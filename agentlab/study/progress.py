@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from agentlab.base.documents import percent
 from agentlab.study.cells import ARM, INFRASTRUCTURE
@@ -21,10 +23,8 @@ def showing(progress: bool | Tell | None, total: int) -> Iterator[TellAll]:
     """Give what shows the progress of ``total`` runs meanwhile (see ``Study.run``)."""
     if callable(progress):
         yield lambda finished, total, rate, failed: progress(finished, total, rate)
-    elif total and (progress or (progress is None and sys.stderr.isatty())):
-        from tqdm.auto import tqdm
-
-        with tqdm(total=total, unit="run", dynamic_ncols=True) as bar:
+    elif total and (progress or (progress is None and _watched())):
+        with _bar(total) as bar:
 
             def tell(finished: int, total: int, rate: float, failed: int) -> None:
                 lost = f", endpoint failed {failed}" if failed else ""
@@ -56,3 +56,51 @@ class Tally:
             elif r.row["role"] == ARM:
                 self._runs += 1
                 self._successes += bool(r.row["success"])
+
+
+def _watched() -> bool:
+    """Say whether someone looks: at a terminal, or at a notebook."""
+    module = sys.modules.get("IPython")
+    shell = module.get_ipython() if module is not None else None
+    return getattr(shell, "kernel", None) is not None or bool(sys.stderr and sys.stderr.isatty())
+
+
+def _bar(total: int) -> Any:
+    """Return a bar for ``total`` runs: of tqdm, or of lines where that is not to be had."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of a notebook without widgets: the bar is text then
+            from tqdm.auto import tqdm
+        return tqdm(total=total, unit="run", dynamic_ncols=True)
+    except ImportError:
+        return _Lines(total)
+
+
+class _Lines:
+    """A bar of a line a tenth, for where there is no tqdm.
+
+    Parameters
+    ----------
+    total : int
+    """
+
+    def __init__(self, total: int) -> None:
+        self.n, self._total, self._postfix, self._told = 0, total, "", 0
+
+    def __enter__(self) -> _Lines:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        pass
+
+    def set_postfix_str(self, text: str, refresh: bool = False) -> None:
+        """Keep what is told beside the number."""
+        self._postfix = text
+
+    def update(self, n: int) -> None:
+        """Count finished runs, and tell of each tenth."""
+        self.n += n
+        tenth = 10 * self.n // self._total
+        if tenth > self._told:
+            self._told = tenth
+            sys.stderr.write(f"{self.n} of {self._total} runs, {self._postfix}\n")

@@ -17,11 +17,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentlab.base.documents import Json
+from agentlab.base.shown import shown_by
 from agentlab.environments.fault_plan import FaultPlan
 from agentlab.environments.guard import guarded
 from agentlab.environments.named import get_environment
 from agentlab.environments.scenario import Scenario
-from agentlab.environments.suites import Suite, load_suite
+from agentlab.environments.suites import Suite
 from agentlab.errors import StudyError, seen
 from agentlab.lab.named import connected
 from agentlab.lm.recording import Recording
@@ -29,6 +30,7 @@ from agentlab.runs.trust import Answer, agree, approve, in_replay
 from agentlab.study.bounds import check_cells, seeds_of, several
 from agentlab.study.cells import ARM, CEILING, CRASHED, FLOOR, INFRASTRUCTURE, Cell, Runner
 from agentlab.study.endpoints import MAX_LM_ERRORS, Streaks, check_access, stopped
+from agentlab.study.given import flag_of, folder_of, plan_of, rates_of, suite_of
 from agentlab.study.grid import Arm, arm_from_json, check_arms, tell_apart
 from agentlab.study.pool import computed
 from agentlab.study.progress import Tally, showing
@@ -87,7 +89,7 @@ class Study(Results):
         traces: bool = True,
         record: str | Path | None = None,
     ) -> None:
-        arms = check_arms([arms] if isinstance(arms, Arm) else arms)
+        arms = check_arms(arms)
         if out is not None:
             _tell_unclear(arms)
         self._hold(arms, suite, fault_rate, seeds, faults, out, controls, traces, record)
@@ -101,22 +103,24 @@ class Study(Results):
     ) -> None:  # fmt: skip
         self.arms = tuple(arms)
         tell_apart(self.arms)
-        self.suite = _suite(suite)
-        self.fault_rates = _rates(fault_rate)
+        self.suite = suite_of(suite)
+        self.fault_rates = rates_of(fault_rate)
         self.seeds = seeds_of(seeds)
         check_cells(len(self.arms), len(self.suite), len(self.fault_rates), len(self.seeds))
-        self.faults = faults
-        self.controls = controls
-        self.traces = traces
-        self.record = Path(record) if record is not None else None
+        self.faults = plan_of(faults)
+        self.controls = flag_of("controls", controls)
+        self.traces = flag_of("traces", traces)
+        self.record = folder_of("record", record)
         self._trust: Answer | None = None  # the user made it
-        self.out = Path(out) if out is not None else Path(tempfile.mkdtemp(prefix="agentlab-"))
+        self.out = folder_of("out", out) or Path(tempfile.mkdtemp(prefix="agentlab-"))
 
     def __repr__(self) -> str:
         return (
             f"Study({len(self.arms)} arms × {self.suite.name} ({len(self.suite)}) × "
             f"{len(self.fault_rates)} rates × {len(self.seeds)} seeds in {self.out})"
         )
+
+    _repr_html_ = shown_by("agentlab.views.page.records:study_page")
 
     # ---- the cells -------------------------------------------------------------------------
 
@@ -362,22 +366,3 @@ def _tell_seedless(arms: Iterable[Arm], tape: Recording | None, seeds: Sequence[
                 UserWarning,
                 stacklevel=3,
             )
-
-
-def _suite(suite: str | Path | Suite | Sequence[Scenario]) -> Suite:
-    if isinstance(suite, Suite):
-        return suite
-    if isinstance(suite, (str, Path)):
-        return load_suite(suite)
-    return Suite("custom", list(suite))
-
-
-def _rates(value: float | Sequence[float]) -> tuple[float, ...]:
-    rates: list[Any] = list(value) if isinstance(value, Sequence) else [value]
-    for rate in rates:
-        number = isinstance(rate, (int, float)) and not isinstance(rate, bool)
-        if not number or not 0 <= rate <= 1:
-            raise StudyError(f"a fault rate is a number between 0 and 1, got {seen(rate)}")
-    if not rates:
-        raise StudyError("a study needs at least one fault rate")
-    return tuple(dict.fromkeys(float(r) + 0.0 for r in rates))  # -0.0 is 0.0

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentlab.base.documents import shortened
+from agentlab.base.shown import briefly, shown_by
 from agentlab.trace.span import Span
 
 
@@ -32,6 +33,9 @@ class ReplayReport:
     def coverage(self) -> float:
         """Share of the recorded visits that came out the same, 0 to 1."""
         return self.matched / self.visits if self.visits else 1.0
+
+    __repr__ = briefly(lambda r: [str(r)])
+    _repr_html_ = shown_by("agentlab.views.page.records:replay_page")
 
     def __str__(self) -> str:
         text = f"{self.matched} of {self.visits} visits identical, {self.served} calls served"

@@ -16,6 +16,7 @@ from agentlab.base.documents import percent, shortened
 from agentlab.errors import StudyError, seen, suggest
 from agentlab.plans.layout import layout
 from agentlab.plans.task_plan import StepStatus, TaskPlan, TaskStep
+from agentlab.views.names import LONGEST_NAME, called_beside, middle
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -98,8 +99,8 @@ def fault_curve(
         else:
             ax.vlines(x, line["low"], line["high"], color=colour, alpha=0.5)
         ax.plot(
-            x, line["value"], color=colour, marker=MARKERS[number % len(MARKERS)], markersize=5,
-            linewidth=1.8, label=plain(level), clip_on=False, zorder=3,
+            x, line["value"], color=colour, marker=_marker(number), markersize=5,
+            linewidth=1.8, label=plain(middle(level, 2 * LONGEST_NAME)), clip_on=False, zorder=3,
         )  # fmt: skip
     if metric == "success":
         _bounds(runs, ax)
@@ -215,11 +216,18 @@ def differences(table: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """
     from agentlab.study.compare import NOT_COMPARED
 
-    ax = _axes(ax, (6.4, 0.9 + 0.38 * len(table)))
+    if not len(table):
+        raise StudyError("the comparison has no row, so there is nothing to draw")
+    called = called_beside([*table["a"], *table["b"]])
+    longest = max(
+        len(called[a]) + len(called[b]) for a, b in zip(table["a"], table["b"], strict=True)
+    )
+    ax = _axes(ax, (4.6 + 0.085 * longest, 0.9 + 0.34 * len(table)))
     names = []
     for y, row in enumerate(table.to_dict("records")):
+        pair = f"{called[row['a']]} − {called[row['b']]}"
         if row["verdict"] == NOT_COMPARED:
-            names.append(plain(f"{row['a']} − {row['b']}  ({NOT_COMPARED})"))
+            names.append(f"{plain(pair)}  ({NOT_COMPARED})")
             continue
         shown = row["verdict"] in ("a higher", "b higher")
         colour = PALETTE[0] if shown else GREY
@@ -232,15 +240,27 @@ def differences(table: pd.DataFrame, ax: Axes | None = None) -> Axes:
             row["diff"], y, marker="o", markersize=6, markeredgewidth=1.6, color=colour,
             markerfacecolor=colour if shown else "white",
         )  # fmt: skip
-        names.append(plain(f"{row['a']} − {row['b']}"))
+        names.append(plain(pair))
     ax.axvline(0, color=GREY, linewidth=0.9, zorder=0)
-    ax.set_yticks(range(len(table)), names)
+    size = _fitting(ax, len(table))
+    ax.set_yticks(range(len(table)), names, fontsize=size)
     ax.set_ylim(len(table) - 0.5, -0.5)
-    ax.set_xlabel("difference (a − b), simultaneous 95 % interval")
+    ax.set_xlabel("difference (a − b),\nsimultaneous 95 % interval")
     _tidy(ax)
     ax.grid(axis="x", color=GREY, alpha=0.25)
     ax.grid(visible=False, axis="y")
     return ax
+
+
+def _marker(number: int) -> str:
+    """Return the marker of a line: where the colours begin anew, another for each."""
+    return MARKERS[(number + number // len(PALETTE)) % len(MARKERS)]
+
+
+def _fitting(ax: Axes, rows: int) -> float:
+    """Return the size of letters, in points, at which so many rows do not overlap."""
+    points = ax.get_window_extent().height * 72 / ax.figure.dpi
+    return min(9.0, max(3.5, 0.72 * points / max(rows, 1)))
 
 
 def plan_graph(plan: TaskPlan, ax: Axes | None = None) -> Axes:

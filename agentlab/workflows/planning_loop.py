@@ -14,6 +14,7 @@ from agentlab.errors import UnknownNameError
 from agentlab.lab.lab import Lab
 from agentlab.lab.named import executor_named
 from agentlab.minds.strategies.presets import event_driven
+from agentlab.runs.given import lab_of
 from agentlab.state.decisions import ReplanDecision
 from agentlab.state.events import ContextChangeEvent
 from agentlab.workflows.resident import resident
@@ -46,7 +47,7 @@ class PlanningLoop:
     """
 
     def __init__(self, lab: Lab, registry: PlanningLoopRegistry | None = None) -> None:
-        self.lab = lab
+        self.lab = lab_of(lab)
         self.registry = registry if registry is not None else PlanningLoopRegistry()
 
     def start(

@@ -88,7 +88,7 @@ def test_a_wrong_type_names_the_field_and_what_arrived(cls, name):
     hidden = cls is ModelSettings
     assert f"field {name}: expected " in text
     mine = next(part for part in text.split("; field ") if f"{name}: expected " in part)
-    assert f", got {'Odd' if hidden else 'odd thing'}" in mine
+    assert f", got {'Odd' if hidden else 'an Odd'}" in mine
 
 
 def bounds(kind: object, metadata: list[object]) -> Iterator[tuple[str, float]]:

@@ -112,7 +112,7 @@ def test_a_budget_needs_a_strategy_that_has_one():
     class Odd:
         name = "odd"
 
-    with pytest.raises(StudyError, match=r"arm .*a budget bounds an agentlab\.Strategy, got"):
+    with pytest.raises(StudyError, match=r"expected a name or an agentlab\.Strategy, got an Odd"):
         grid(strategy=Odd(), budget="replans=1")
 
 

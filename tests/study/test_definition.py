@@ -17,16 +17,38 @@ from agentlab.study.definition import (
     command,
     default_planners,
     fault_plan,
-    parse_rates,
     read_definition,
     spread,
 )
+from agentlab.study.lists import parse_names, parse_rates, parse_seeds
 
 
 def written(folder: Path, text: str, name: str = "my.yaml") -> Path:
     path = folder / name
     path.write_text(text, encoding="utf-8")
     return path
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("a,b", ("a", "b")),
+        ("retry(2, wait=1),never", ("retry(2, wait=1)", "never")),
+        ("reference(noise=0.2),search", ("reference(noise=0.2)", "search")),
+        ("m:F([1, 2], {'a, (': 3}), b", ("m:F([1, 2], {'a, (': 3})", "b")),
+        ("f(g(1, 2), 3), f(g(1, 2), 3)", ("f(g(1, 2), 3)",)),
+    ],
+)
+def test_a_list_is_parted_outside_of_brackets_and_quotes(text, parts):
+    assert parse_names(text) == parts
+
+
+def test_seeds_are_a_number_or_a_list():
+    assert parse_seeds("10") == 10
+    assert parse_seeds("1,2, 5") == (1, 2, 5)
+    for text in ("0", "-1", "a", "1,,2", "", "1.5"):
+        with pytest.raises(ConfigError, match="'--seeds': expected a number such as"):
+            parse_seeds(text)
 
 
 def test_a_file_with_everything(tmp_path):

@@ -59,7 +59,7 @@ def test_a_label_names_what_is_not_the_default():
         ({"strategy": []}, "an axis of the grid has no value"),
         ({"planner": ["search", "search"]}, "two arms are called 'search × never'"),
         ({"planner": [Search(), Search()]}, "two arms are called 'Search#.* same"),
-        ({"planner": 3}, r"planner 3 has no method plan\(request, bench\)"),
+        ({"planner": 3}, r"or an object with plan\(request, kit\).*, got 3"),
     ],
 )
 def test_what_cannot_be_built_is_refused_with_the_arm_and_the_reason(axes, message):
@@ -69,7 +69,10 @@ def test_what_cannot_be_built_is_refused_with_the_arm_and_the_reason(axes, messa
 
 @pytest.mark.parametrize(
     ("arms", "message"),
-    [((), "at least one arm"), (["search"], r"arms made by agentlab.grid\(...\), got 'search'")],
+    [
+        ((), "at least one arm"),
+        (["search"], r"agentlab.grid\(...\), got text 'search'"),
+    ],
 )
 def test_what_is_no_arm_is_refused(arms, message):
     with pytest.raises(StudyError, match=message):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 from typing import Any
 
 import matplotlib
@@ -21,6 +22,7 @@ from agentlab.errors import StudyError
 from agentlab.plans.task_plan import StepStatus, TaskPlan, TaskStep
 from agentlab.study.compare import compare
 from agentlab.study.leaderboard import estimates
+from agentlab.views.names import middle
 from agentlab.views.plots import (
     MARKERS,
     PALETTE,
@@ -278,3 +280,32 @@ def test_hostile_names_everywhere(ax):
     drawn(differences(compare(frame, by="strategy"), ax=Figure().subplots()))
     step = TaskStep(step_id="a", name=HOSTILE, target_resource=HOSTILE)
     drawn(plan_graph(TaskPlan(steps=(step,)), ax=Figure().subplots()))
+
+
+@pytest.mark.parametrize("rows", [1, 28, 120])
+def test_rows_of_a_comparison_do_not_overlap_and_tell_their_arms_apart(rows):
+    arm = "reference(noise=0.1) × retry_then_replan(2, replans={}, wait=1.0) × openai/gpt-4o-mini"
+    table = pd.DataFrame(
+        {"a": arm.format(i), "b": arm.format(i + 1), "diff": 0.1, "low": 0.0, "high": 0.2,
+         "verdict": "a higher", "smallest_difference": 0.2}
+        for i in range(rows)
+    )  # fmt: skip
+    ax = differences(table)
+    ax.figure.canvas.draw()
+    labels = ax.get_yticklabels()
+    assert len({label.get_text() for label in labels}) == rows
+    boxes = sorted((b.y0, b.y1) for b in (label.get_window_extent() for label in labels))
+    assert all(low[1] <= high[0] for low, high in itertools.pairwise(boxes))
+    assert ax.get_window_extent().width > 150
+
+
+def test_an_empty_comparison_is_refused():
+    with pytest.raises(StudyError, match="nothing to draw"):
+        differences(pd.DataFrame(columns=["a", "b", "verdict"]))
+
+
+def test_a_name_is_cut_in_its_middle():
+    assert middle("retry_then_replan(2, wait=1)", 15) == "retry_t…wait=1)"
+    for length in range(3, 30):
+        cut = middle("x" * 20, length)
+        assert len(cut) == min(length, 20)

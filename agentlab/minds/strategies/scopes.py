@@ -8,6 +8,7 @@ from agentlab.base.documents import composed
 from agentlab.environments.fault_plan import SPOILS_RESULT, Persistence
 from agentlab.errors import seen
 from agentlab.minds.base import Kit
+from agentlab.minds.returned import reflection_of
 from agentlab.minds.strategies.base import Scope
 from agentlab.minds.strategies.repeats import Unknown, may_stand, not_again
 from agentlab.minds.strategies.triggers import BROKEN, planned, struck, told, unseen_events
@@ -99,7 +100,7 @@ def first(*scopes: Scope) -> Scope:
 
 def reflect(trigger: Trigger, state: State, kit: Kit) -> ReplanDecision | None:
     """Ask the reflector; plan anew when it says so."""
-    reflection = kit.reflector.reflect(state, kit)
+    reflection = reflection_of(kit.reflector.reflect(state, kit), kit.reflector)
     if not reflection.need_replan:
         return ReplanDecision(
             action=ReplanAction.CONTINUE, reasoning=reflection.analysis, reflection=reflection

@@ -149,24 +149,24 @@ def evaluate(
     Exit code 1: runs are missing from the results, since their language model's endpoint failed;
     2: a mistake, a key or model that was refused, or an endpoint that failed too often.
     """
-    from agentlab.study.definition import parse_budgets, parse_names, parse_rates, parse_workers
+    from agentlab.study import lists
 
     definition = _definition(suite, lm or ()).replace(
         **_several(planner=planner, strategy=strategy, lm=lm, reflector=reflector,
                    responder=responder, review=review),
-        workflow=parse_names(",".join(workflow)) if workflow else None,
-        fault_rate=parse_rates(",".join(fault_rate)) if fault_rate else None,
-        workers=parse_workers(",".join(workers)) if workers else None,
-        budget=parse_budgets(budget) if budget else None,
-        seeds=seeds, faults=faults, limit=limit, out=out,
+        workflow=lists.parse_names(",".join(workflow)) if workflow else None,
+        fault_rate=lists.parse_rates(",".join(fault_rate)) if fault_rate else None,
+        workers=lists.parse_workers(",".join(workers)) if workers else None,
+        budget=lists.parse_budgets(budget) if budget else None,
+        seeds=lists.parse_seeds(seeds) if seeds else None, faults=faults, limit=limit, out=out,
     )  # fmt: skip
     study = definition.study(controls=not no_controls, record=record)
     arms, scenarios = len(study.arms), len(study.suite)
-    rates, seeds = len(study.fault_rates), len(study.seeds)
+    rates, number = len(study.fault_rates), len(study.seeds)
     typer.echo(
         f"{counted(arms, 'arm')} × {counted(scenarios, 'scenario')} of {visible(study.suite.name)} "
-        f"× {counted(rates, 'fault rate')} × {counted(seeds, 'seed')} = "
-        f"{counted(arms * scenarios * rates * seeds, 'run')}"
+        f"× {counted(rates, 'fault rate')} × {counted(number, 'seed')} = "
+        f"{counted(arms * scenarios * rates * number, 'run')}"
     )
     try:
         with _interrupts_here(processes):
@@ -187,7 +187,9 @@ def evaluate(
 
 def _several(**given: Sequence[str] | None) -> dict[str, tuple[str, ...]]:
     """Return the options that were given, each value once."""
-    return {name: tuple(dict.fromkeys(values)) for name, values in given.items() if values}
+    from agentlab.study.lists import parse_names
+
+    return {name: parse_names(",".join(values)) for name, values in given.items() if values}
 
 
 def _definition(suite: str, lm: Sequence[str]) -> Definition:
@@ -250,8 +252,13 @@ def show(
     failed: Annotated[
         bool, typer.Option("--failed", help="Only runs that did not succeed.")
     ] = False,
-    arm: Annotated[str, typer.Option(help="Only arms that contain this text.")] = "",
-    scenario: Annotated[str, typer.Option(help="Only scenarios that contain this text.")] = "",
+    arm: Annotated[
+        list[str] | None, typer.Option(help="Only arms that contain this text, or one of several.")
+    ] = None,
+    scenario: Annotated[
+        list[str] | None,
+        typer.Option(help="Only scenarios that contain this text, or one of several."),
+    ] = None,
     limit: Annotated[int, typer.Option(min=1, help="At most so many runs.")] = 40,
     full: Annotated[bool, typer.Option("--full", help="Do not cut long values.")] = False,
 ) -> None:
@@ -259,6 +266,7 @@ def show(
     from agentlab.runs import kept
     from agentlab.study.study import Study
     from agentlab.trace.store import Store
+    from agentlab.views.cli.chosen import among
     from agentlab.views.cli.story import kept_story, kept_table, story
     from agentlab.views.cli.terminal import console, emit, runs_table
 
@@ -280,8 +288,10 @@ def show(
             row = store.cells()[key].row | {str(k): v for k, v in rows[0].items()}
         emit(console(), story(cell, row, study.trace(key), 0 if full else 160))
         return
-    wanted = runs["arm"].astype(str).str.contains(arm, regex=False)  # no run: a column of floats
-    wanted &= runs["scenario"].astype(str).str.contains(scenario, regex=False)
+    if runs.empty:
+        typer.echo(f"no run is finished yet in {visible(folder)}; agentlab eval goes on with it")
+        return
+    wanted = among(runs["arm"], "arm", arm) & among(runs["scenario"], "scenario", scenario)
     reached = runs["success"].fillna(False).astype(bool)
     runs = runs[wanted & ~reached] if failed else runs[wanted]
     emit(console(), runs_table(runs.head(limit)))

@@ -25,7 +25,7 @@ Workflow = Annotated[
 FaultRate = Annotated[
     list[str] | None, typer.Option(help="Probabilities that a call meets a fault: 0,0.1,0.3")
 ]
-Seeds = Annotated[int | None, typer.Option(min=1, help="Seeds 0 ... N-1 [5].")]
+Seeds = Annotated[str | None, typer.Option(help="N for seeds 0 ... N-1 [5], or the seeds: 1,2,3")]
 Faults = Annotated[
     str | None,
     typer.Option(help="transient, permanent, announced, silent, or scenario (their own)."),

@@ -33,7 +33,15 @@ def say(text: str) -> None:
 def show_results(study: Study, with_report: bool) -> None:
     """Print leaderboard, rates and cautions; draw the plot, and write the report if asked."""
     from agentlab.study.pairing import ranked_runs
-    from agentlab.views.cli.terminal import console, emit, leaderboard_table, paragraph, rates_table
+    from agentlab.views.cli.terminal import (
+        MORE,
+        WIDE,
+        console,
+        emit,
+        leaderboard_table,
+        paragraph,
+        rates_table,
+    )
     from agentlab.views.page.report import cautions, write_report
 
     runs, to = study.runs, console()
@@ -46,6 +54,10 @@ def show_results(study: Study, with_report: bool) -> None:
             paragraph(_legend(runs, bool(board["tied"].any())), "dim"),
             "",
         )
+        if to.width < WIDE:
+            room = f"{WIDE} columns show them (COLUMNS={WIDE}), and so does agentlab report"
+            left_out = f"Left out for lack of room: {', '.join(MORE)}; {room}."
+            emit(to, paragraph(left_out, "dim"), "")
         emit(to, rates_table(ranked_runs(runs), list(board["arm"])), "")
     for caution in cautions(study):
         emit(to, paragraph(f"note: {caution}", "yellow"), "")

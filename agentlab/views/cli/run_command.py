@@ -102,7 +102,7 @@ def resume(
     What a folder of others would start, ask, import or open is shown first, and asked.
     Exit codes as of agentlab run. Example: agentlab resume runs/helpdesk --review approve
     """
-    from agentlab.lab.named import reviewer_of
+    from agentlab.lab.taken import reviewer_of
     from agentlab.runs import kept
 
     reviewer_of(review)  # an unknown one is an error that names the known

@@ -27,11 +27,17 @@ if TYPE_CHECKING:
 WIDE = 125
 """Columns from which the leaderboard shows everything."""
 
+MORE = ("norm.", "side eff.", "replans", "calls", "faults a call", "sim s")
+"""Columns of the leaderboard for which there is room in a wide terminal alone."""
+
 MEASURE = 100
 """Columns that a paragraph takes at most."""
 
 BLOCKS = " ▏▎▍▌▋▊▉█"
 
+
+PLAN_ENDED = "end of plan"
+"""What stopped a run that nothing stopped: its plan was gone through."""
 
 PIPED = 160
 """Columns where nobody looks: a file or another program gets one row a line."""
@@ -98,8 +104,7 @@ def leaderboard_table(board: pd.DataFrame, width: int) -> Table:
     wide = width >= WIDE
     spoilt = board["infrastructure"].any()
     headings = [*factors, "success", ">floor", ">ceil.", ">recov."]
-    if wide:
-        headings += [">norm.", ">side eff.", ">replans", ">calls", ">faults a call", ">sim s"]
+    headings += [f">{name}" for name in MORE] if wide else []
     headings += [">crashed"] if wide or board["crashed"].any() else []
     made = table("", *headings, *([">no answer"] if spoilt else []))
     for place, row in enumerate(board.to_dict("records")):
@@ -154,7 +159,7 @@ def runs_table(runs: pd.DataFrame) -> Table:
     """Return a listing of runs: key, outcome, arm, scenario, rate, seed, why it stopped."""
     made = table("run", "", "arm", "scenario", ">rate", ">seed", "stopped by")
     for row in runs.to_dict("records"):
-        stopped = row["stopped_by"] if isinstance(row["stopped_by"], str) else ""
+        stopped = row["stopped_by"] if isinstance(row["stopped_by"], str) else PLAN_ENDED
         spoilt = isinstance(row["infrastructure"], str)
         mark = "·" if spoilt else "✓" if row["success"] else "✗"
         made.add_row(

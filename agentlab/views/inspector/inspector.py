@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary, ref
 
+from agentlab.base.arrived import instance
 from agentlab.base.documents import shortened
 from agentlab.environments.fault_plan import FaultKind, Persistence, TargetedFault
 from agentlab.errors import AgentLabError, PlanError, PlanParseError, RunError, UnknownNameError
@@ -69,8 +70,9 @@ class Inspector(Placed):
     _css = HERE.parent / "page" / "agentlab.css"
 
     def __init__(self, run: Run) -> None:
-        self.run = run
-        self.runs = [run]
+        self.runs: list[Run] = [run]
+        expected = "a Run, such as al.autonomous.start(lab)"
+        self.run: Run = instance("Inspector", run, Run, expected)
         self.error: BaseException | None = None
         self._at: int | None = None  # the visit that is looked at; None: where the run stands
         self._step: str | None = None

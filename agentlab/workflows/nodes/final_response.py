@@ -8,6 +8,7 @@ from agentlab.base.values import validated
 from agentlab.errors import ReferenceError_
 from agentlab.lab.bench import Bench
 from agentlab.lab.hearing import heard
+from agentlab.minds.returned import response_of
 from agentlab.minds.rules import TemplateResponder
 from agentlab.plans.references import resolve
 from agentlab.plans.task_plan import PlanStatus, StepStatus
@@ -32,7 +33,7 @@ def final_response(state: State, lab: Bench) -> State:
         lab.emit("on_token", text)
 
     with lab.asking(state, on_token=on_token) as talk:
-        text = responder.respond(state, lab)
+        text = response_of(responder.respond(state, lab), responder)
     state = talk.charged(state)
     heard_so_far = "".join(told)
     if heard_so_far != text:  # by template, after what a model had begun to say

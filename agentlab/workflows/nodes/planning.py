@@ -12,6 +12,7 @@ from agentlab.errors import LMError, PlanError, PlanParseError
 from agentlab.lab.approval import still_held
 from agentlab.lab.bench import Bench
 from agentlab.minds.base import FULL, INITIAL, REMAINING, Noted, PlanRequest
+from agentlab.minds.returned import noted
 from agentlab.plans import graph
 from agentlab.plans.references import references
 from agentlab.plans.task_plan import PlanStatus, StepStatus, TaskPlan, TaskStep
@@ -51,9 +52,9 @@ def planning(state: State, lab: Bench) -> State:
                 state, on_token=partial(lab.emit, "on_thinking_content", "planning")
             ) as talk,
         ):
-            made, unparsed = _asked(request, lab)
-            notes = made.notes if isinstance(made, Noted) else {}
-            made = made.plan if isinstance(made, Noted) else made
+            asked, unparsed = _asked(request, lab)
+            made = asked.plan if isinstance(asked, Noted) else asked
+            notes = asked.notes if isinstance(asked, Noted) else {}
             if isinstance(made, TaskPlan):
                 span.output = _shown(made)
             else:
@@ -76,20 +77,18 @@ def planning(state: State, lab: Bench) -> State:
     return state
 
 
-def _asked(
-    request: PlanRequest, lab: Bench
-) -> tuple[TaskPlan | Noted | PlanError | LMError, list[str]]:
+def _asked(request: PlanRequest, lab: Bench) -> tuple[Noted | PlanError | LMError, list[str]]:
     """Ask the planner; a reply that does not parse is asked for once more with the parse error.
 
     Returns
     -------
-    tuple of TaskPlan, Noted or error, list of str
+    tuple of Noted or error, list of str
         The plan or why there is none, and what was wrong with each reply that did not parse.
     """
     unparsed: list[str] = []
     while True:
         try:
-            return lab.planner.plan(request, lab), unparsed
+            return noted(lab.planner.plan(request, lab), lab.planner, request, lab), unparsed
         except PlanParseError as e:
             unparsed.append(str(e))
             if len(unparsed) == PARSE_LIMIT:

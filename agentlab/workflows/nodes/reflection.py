@@ -11,6 +11,7 @@ from agentlab.base.trail import At, Gone
 from agentlab.environments.fault_plan import Persistence
 from agentlab.lab.bench import Bench
 from agentlab.lab.tool_door import counted
+from agentlab.minds.returned import decision_of
 from agentlab.minds.rules import counts
 from agentlab.minds.strategies.repeats import not_again
 from agentlab.minds.strategies.triggers import told
@@ -93,7 +94,7 @@ def decide(state: State, lab: Bench) -> ReplanDecision:
         trigger = lab.strategy.triggered(TriggerPoint.PLAN_END, state)
     if trigger is None:
         return ReplanDecision.made(action=ReplanAction.CONTINUE)
-    decision = lab.strategy.decide(trigger, state, lab)
+    decision = decision_of(lab.strategy.decide(trigger, state, lab), lab.strategy)
     barred = not_again(decision, state, lab)  # a strategy may be anybody's
     if barred is None:
         return decision

@@ -99,8 +99,30 @@ def test_eval_fits_eighty_columns_and_holds_no_control_characters(tmp_path):
 
 def test_a_wide_terminal_shows_more(tmp_path):
     words = ("eval", "chain", *SMALL, "--out", str(tmp_path))
-    assert "side eff." not in run(*words).stdout
-    assert "side eff." in run(*words, width=140).stdout
+    narrow = " ".join(run(*words).stdout.split())
+    assert "Left out for lack of room: norm., side eff., replans" in narrow
+    assert "agentlab report" in narrow
+    wide = run(*words, width=140).stdout
+    assert "side eff." in wide
+    assert "Left out" not in wide
+
+
+def test_show_of_a_study_without_runs_says_so(tmp_path):
+    study = al.Study(al.grid(), "chain", seeds=1, out=tmp_path)
+    with Store(tmp_path) as store:
+        study._register(store, False)
+    done = run("show", str(tmp_path))
+    assert done.exit_code == 0
+    assert "no run is finished yet" in done.stdout
+
+
+def test_show_takes_several_arms_and_names_the_nearest_unknown_one(results):
+    missed = run("show", str(results), "--arm", "nevr")
+    assert missed.exit_code == 2
+    assert "unknown arm 'nevr'" in missed.stderr
+    both = run("show", str(results), "--arm", "never,retry(2)", "--limit", "400").stdout
+    assert "never" in both
+    assert "end of plan" in both
 
 
 def test_the_same_command_goes_on_and_a_larger_grid_adds(tmp_path):
