@@ -33,18 +33,5 @@ def spelled(value: Json) -> Json:
     return value
 
 
-def printable(text: str) -> str:
-    """Return text that can be written as UTF-8: halves of surrogate pairs are spelled out."""
-    return text.encode("utf-8", "backslashreplace").decode() if _unwritable(text) else text
-
-
 def _spell(found: re.Match[str]) -> str:
     return found[1] * 2 + (f"\\u{ord(found[2]):04x}" if found[2] else "")
-
-
-def _unwritable(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return True
-    return False

@@ -65,7 +65,7 @@ def write_report(study: Study, path: str | Path | None = None, baseline: str | N
         There are no results, none is finished, or there is no such baseline.
     """
     path = Path(path) if path is not None else study.out / "report.html"
-    path.write_text(page(study, baseline), encoding="utf-8")
+    path.write_text(page(study, baseline), encoding="utf-8", errors="backslashreplace")
     return path
 
 

@@ -597,9 +597,11 @@ def test_schemas_of_every_form_are_told_and_asked_for(notes):
     )
     sent = model.engine.requests[1].config.response_format["schema"]
     inner = sent["properties"]["parameters"]["properties"]["x"]["properties"]
-    assert {"type": "string"} in (inner["a"], *inner["a"].get("anyOf", ()))
-    assert {"type": "integer"} in inner["d"]["anyOf"]
-    assert '"#' not in json.dumps(sent)  # nothing refers to where it stood
+    assert {"$ref": "#/$defs/text"} in inner["a"]["anyOf"]
+    assert {"$ref": "#/$defs/n"} in inner["d"]["anyOf"]
+    assert sent["$defs"]["text"] == {"type": "string"}
+    assert sent["$defs"]["n"] == {"type": "integer"}
+    assert schema_validator(sent).is_valid(bound)
     assert run.plan.steps[0].status == "failed"  # what the tool gave is no list
     assert notes.made == [("odd", {"a": "t", "b": 1, "d": 2})]
 
