@@ -44,7 +44,7 @@ class Guarded(Environment):
     def __init__(self, watched: Environment) -> None:
         self._watched = watched
         self._known: tuple[Any, str] = (None, "null")
-        self.name = watched.name
+        self.name, self.clock = watched.name, watched.clock
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
@@ -201,6 +201,12 @@ class Guarded(Environment):
     def constrain(self, world: Document, draw: float) -> dict[str, Any] | None:
         patch: dict[str, Any] | None = self._asked(
             "constrain", "constrain", "a merge patch or None", _patch, world, draw
+        )
+        return copy.deepcopy(patch)
+
+    def understood(self, belief: Document, payload: Document) -> dict[str, Any] | None:
+        patch: dict[str, Any] | None = self._asked(
+            "understood", "understood", "a merge patch or None", _patch, belief, payload
         )
         return copy.deepcopy(patch)
 

@@ -6,8 +6,9 @@ its axes is counted first.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
+from math import prod
 from typing import Any
 
 from agentlab.errors import ConfigError, StudyError, seen
@@ -39,16 +40,24 @@ def check_cells(arms: int, scenarios: int, rates: int, seeds: int) -> None:
         )
 
 
-def check_arms_of(levels: Iterable[int]) -> None:
-    """Refuse a grid of too many arms, given the number of values of each axis.
+def check_axes(values: Mapping[str, Sequence[Any]]) -> None:
+    """Refuse a grid of no arm or of too many, and numbers of workers that no label could say.
+
+    Parameters
+    ----------
+    values : mapping
+        Axis to its values.
 
     Raises
     ------
     StudyError
     """
-    arms = 1
-    for n in levels:
-        arms *= n
+    for number in values.get("workers", ()):
+        if isinstance(number, int) and abs(number) > SEED:
+            raise StudyError(f"expected a number of workers, got {seen(number)}")
+    if any(not v for v in values.values()):
+        raise StudyError("an axis of the grid has no value")
+    arms = prod(map(len, values.values()))
     if arms > ARMS:
         raise StudyError(
             f"{arms:,} arms; each is built and compared with all others, so at most {ARMS:,} are "

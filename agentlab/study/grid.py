@@ -23,7 +23,7 @@ from agentlab.minds.strategies.budgets import bounded, budget_levels, budget_tex
 from agentlab.minds.strategies.named import get_strategy
 from agentlab.state.tool_loop import PendingApproval
 from agentlab.study.addresses import DIGITS, apart, asked_at, model_of
-from agentlab.study.bounds import check_arms_of
+from agentlab.study.bounds import check_axes
 from agentlab.study.given import ARMS, listed, object_of
 from agentlab.study.identity import Described, label_of, name_of
 from agentlab.workflows.named import get_workflow
@@ -303,13 +303,7 @@ def grid(**axes: Unpack[Axes]) -> tuple[Arm, ...]:
         values = [_budgets(v) if name == "budget" else _listed(v) for name, v in axes.items()]
     except ConfigError as e:
         raise StudyError(str(e)) from e
-    named = dict(zip(axes, values, strict=True))
-    for number in named.get("workers", ()):
-        if isinstance(number, int) and abs(number) > 10**18:  # no label could say it
-            raise StudyError(f"expected a number of workers, got {seen(number)}")
-    if any(not v for v in values):
-        raise StudyError("an axis of the grid has no value")
-    check_arms_of(map(len, values))
+    check_axes(dict(zip(axes, values, strict=True)))
     try:
         arms = [Arm(**dict(zip(axes, chosen, strict=True))) for chosen in product(*values)]
     except AgentLabError as e:
@@ -394,7 +388,6 @@ def check_arms(arms: Arm | Iterable[Arm]) -> tuple[Arm, ...]:
     for arm in checked:
         try:
             arm.check_made()
-            checked_workers(arm.workers)
             planner = planner_of(arm.planner)
             Lab(**{**arm.options, "planner": planner, "workers": 1})
             workflow_of(arm)

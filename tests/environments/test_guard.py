@@ -56,7 +56,7 @@ GIVEN = {
     "capacities": lambda: (world(),), "key": lambda: (world(),),
     "estimate": lambda: (al.Goal(), world()), "disturb": lambda: (world(), go(), 0.5),
     "constrain": lambda: (world(), 0.5), "uses_up": lambda: (Call("go", {}),),
-    "tools": lambda: (),
+    "tools": lambda: (), "understood": lambda: (world(), {"n": 1}),
 }  # fmt: skip
 """What each function of the contract is given."""
 
@@ -212,3 +212,10 @@ def test_a_coroutine_is_no_answer(function):
 def test_worlds_that_ship_are_not_watched():
     assert not isinstance(guarded(get_environment("travel")), Guarded)
     assert isinstance(guarded(Counter()), Guarded)
+
+
+def test_all_that_a_world_may_be_asked_is_watched_or_its_own():
+    asked = {n for n in vars(Environment) if not n.startswith("_")} - {"name", "clock", "registry"}
+    assert asked == set(GIVEN) == {n for n in vars(Guarded) if n in vars(Environment)} & asked
+    slow = type("Slow", (Counter,), {"clock": "wall", "name": "slow"})()
+    assert (guarded(slow).clock, guarded(slow).name) == ("wall", "slow")

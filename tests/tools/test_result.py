@@ -196,7 +196,7 @@ ANNOTATED = [
 ]
 
 
-@pytest.mark.parametrize(("hint", "value", "expected"), ANNOTATED, ids=str)
+@pytest.mark.parametrize(("hint", "value", "expected"), ANNOTATED, ids=range(len(ANNOTATED)))
 def test_a_result_goes_out_by_its_annotation_or_as_it_is(hint, value, expected):
     def give():
         return value
