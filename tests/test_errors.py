@@ -19,6 +19,7 @@ from agentlab.errors import (
     PlanParseError,
     ToolFailure,
     UnknownNameError,
+    seen,
     suggest,
 )
 
@@ -107,6 +108,16 @@ def test_suggest():
     assert suggest("zzz", many).endswith("name29, ...")
 
 
-@pytest.mark.parametrize("name", [3, None, ("a", "b"), object(), 2.5])
+@pytest.mark.parametrize("name", [3, None, ("a", "b"), 2.5, [object]])
 def test_a_name_that_is_no_text_is_told_too(name):
-    assert repr(name) in str(UnknownNameError("session", name, ["a", "b"]))
+    told = "[the class object]" if name == [object] else repr(name)
+    assert told in str(UnknownNameError("session", name, ["a", "b"]))
+
+
+def test_of_an_object_its_kind_alone_is_told():
+    class Endpoint:
+        def __repr__(self):
+            return "Endpoint(key='hunter2')"
+
+    assert "an Endpoint" in str(UnknownNameError("session", Endpoint(), ["a", "b"]))
+    assert seen({"one": [Endpoint()]}) == "{'one': [an Endpoint]}"

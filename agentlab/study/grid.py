@@ -388,8 +388,7 @@ def check_arms(arms: Arm | Iterable[Arm]) -> tuple[Arm, ...]:
     for arm in checked:
         try:
             arm.check_made()
-            planner = planner_of(arm.planner)
-            Lab(**{**arm.options, "planner": planner, "workers": 1})
+            Lab(**{**arm.options, "planner": planner_of(arm.planner), "workers": 1})
             workflow_of(arm)
             checked_workers(arm.workers)
         except AgentLabError as e:

@@ -9,7 +9,7 @@ import pickle
 from urllib.parse import quote, quote_plus, unquote_plus
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import assume, given, strategies as st
 
 from agentlab.base.secrets import HIDDEN, Secrets
 from agentlab.errors import ConfigError
@@ -46,6 +46,7 @@ def test_a_secret_is_hidden_in_any_spelling(key, spell, around):
 @given(key=keys, spell=st.sampled_from(SPELL))
 def test_a_document_is_hidden_through_and_through(key, spell):
     said = spell(key)
+    assume(said not in json.dumps({"n": [1, 2.5, None, True, "fine"], "a": ["xy"]}))
     document = {said: [{"a": f"x{said}y"}, [said]], "n": [1, 2.5, None, True, "fine"]}
     left = Secrets([key]).hidden(document)
     assert said not in json.dumps(left, ensure_ascii=False)

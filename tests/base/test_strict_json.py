@@ -196,6 +196,7 @@ OTHERWISE = {
     "state.config": "TOML, whose values are looked through",
     "tools.signature": "arguments that are in memory and were checked",
     "tools.pipe": "a message of an MCP server: NaN in it fails its call, by is_json",
+    "trace.owner": "who holds a lock: a line of its own file, and damage is told as nobody",
     "trace.packing": "what the store wrote; damage is a StoreError",
     "trace.store": "what the store wrote; damage is a StoreError",
 }
