@@ -356,7 +356,7 @@ def _pieces(value: Any, length: int) -> Iterator[str]:
         yield "," * (kind is tuple and len(value) == 1) + _BRACKETS[kind][1]
     elif isinstance(value, type):
         yield f"the class {value.__name__}"
-    elif value is None or isinstance(value, _SHOWN):
+    elif value is None or isinstance(value, _SHOWN) or kind in _BRACKETS:
         try:
             yield " ".join(repr(value).split())
         except Exception:  # a number of too many digits

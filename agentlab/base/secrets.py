@@ -40,8 +40,8 @@ def spellings(secret: str) -> set[str]:
     for _ in range(2):  # JSON in JSON, an address in an address
         found |= {escaped for text in found for escaped in _escaped(text)}
     for encode in (base64.b64encode, base64.urlsafe_b64encode):
-        encoded = encode(_bytes(plain)).decode()
-        found |= {encoded, encoded.rstrip("="), encode(_bytes(secret)).decode()}
+        encoded = {encode(_bytes(text)).decode() for text in (plain, secret)}
+        found |= encoded | {text.rstrip("=") for text in encoded}
     return found - {""}
 
 

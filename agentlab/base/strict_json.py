@@ -32,7 +32,8 @@ NODES = 200_000
 """Values in a YAML file, with those that its aliases repeat."""
 
 _TOKEN = re.compile(
-    r'"(?:[^"\\]|\\.)*"(?P<colon>\s*:)?|[][{},]|-?(?:\d[\d.eE+-]*|Infinity)|NaN', re.DOTALL
+    r'"(?:[^"\\]|\\.)*"(?P<colon>\s*:)?|[][{},]|-?(?:\d+(?:\.\d+)?(?:[eE][+-]?\d+)?|Infinity)|NaN',
+    re.DOTALL,
 )
 _WORDS = {
     "Expecting value": "expected a value",

@@ -120,6 +120,7 @@ class Guarded(Environment):
     # ---- the contract ----------------------------------------------------------------------
 
     def tools(self) -> tuple[Tool, ...]:
+        """See ``Environment.tools``."""
         made = self._asked(
             "tools", "tools", "a tuple of tools",
             lambda a: isinstance(a, (tuple, list)) and all(isinstance(t, Tool) for t in a),
@@ -127,6 +128,7 @@ class Guarded(Environment):
         return tuple(made)
 
     def begin(self, world: Document, call: Call) -> Begun | ToolError:
+        """See ``Environment.begin``."""
         begun: Begun | ToolError = self._asked(
             f"begin of {call.tool}", "begin", "a Begun (seconds of at least 0) or a ToolError",
             _begins, world, call,
@@ -134,6 +136,7 @@ class Guarded(Environment):
         return begun
 
     def apply(self, world: Document, call: Call) -> Outcome:
+        """See ``Environment.apply``."""
         what = f"apply of {call.tool}"
         outcome: Outcome = self._asked(
             what, "apply", "an Outcome of a JSON world, JSON learned, and a ToolError or None",
@@ -145,10 +148,12 @@ class Guarded(Environment):
         return replace(outcome, result=told[0], learned=told[1])
 
     def unmet(self, goal: Goal, world: Document) -> tuple[str, ...]:
+        """See ``Environment.unmet``."""
         reasons = self._asked("unmet", "unmet", "a tuple of texts", _texts, goal, world)
         return tuple(reasons)
 
     def check(self, goal: Goal, evidence: Evidence) -> Verdict:
+        """See ``Environment.check``."""
         verdict: Verdict = self._asked(
             "check", "check", "a Verdict", lambda a: isinstance(a, Verdict) and _texts(a.reasons),
             goal, evidence,
@@ -156,18 +161,23 @@ class Guarded(Environment):
         return verdict
 
     def candidates(self, belief: Document, goal: Goal) -> Iterable[Call]:
+        """See ``Environment.candidates``."""
         return self._each("candidates", "candidates", belief, goal) or ()
 
     def moves(self, world: Document, goal: Goal) -> Iterable[Call] | None:
+        """See ``Environment.moves``."""
         return self._each("moves", "moves", world, goal)
 
     def uses_up(self, call: Call) -> bool:
+        """See ``Environment.uses_up``."""
         return bool(self._asked("uses_up", "uses_up", "True or False", _anything, call))
 
     def initial(self, scenario: Scenario) -> Document:
+        """See ``Environment.initial``."""
         return self._document("initial", scenario)
 
     def belief(self, scenario: Scenario) -> Document:
+        """See ``Environment.belief``."""
         return self._document("belief", scenario)
 
     def _document(self, function: str, scenario: Scenario) -> Document:
@@ -178,6 +188,7 @@ class Guarded(Environment):
         return made
 
     def capacities(self, world: Document) -> Mapping[str, int]:
+        """See ``Environment.capacities``."""
         found: Mapping[str, int] = self._asked(
             "capacities", "capacities", "a mapping from names to whole numbers",
             lambda a: isinstance(a, Mapping) and all(type(n) is int for n in a.values()), world,
@@ -185,13 +196,16 @@ class Guarded(Environment):
         return found
 
     def key(self, world: Document) -> Hashable:
+        """See ``Environment.key``."""
         key: Hashable = self._asked("key", "key", "something hashable", _hashable, world)
         return key
 
     def estimate(self, goal: Goal, world: Document) -> float:
+        """See ``Environment.estimate``."""
         return float(self._asked("estimate", "estimate", "seconds", _number, goal, world))
 
     def disturb(self, world: Document, call: Call, draw: float) -> dict[str, Any] | None:
+        """See ``Environment.disturb``."""
         what = f"disturb of {call.tool}"
         patch: dict[str, Any] | None = self._asked(
             what, "disturb", "a merge patch or None", _patch, world, call, draw
@@ -199,12 +213,14 @@ class Guarded(Environment):
         return copy.deepcopy(patch)
 
     def constrain(self, world: Document, draw: float) -> dict[str, Any] | None:
+        """See ``Environment.constrain``."""
         patch: dict[str, Any] | None = self._asked(
             "constrain", "constrain", "a merge patch or None", _patch, world, draw
         )
         return copy.deepcopy(patch)
 
     def understood(self, belief: Document, payload: Document) -> dict[str, Any] | None:
+        """See ``Environment.understood``."""
         patch: dict[str, Any] | None = self._asked(
             "understood", "understood", "a merge patch or None", _patch, belief, payload
         )

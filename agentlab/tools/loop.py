@@ -18,11 +18,14 @@ import os
 import threading
 from collections.abc import Awaitable
 from contextlib import suppress
-from contextvars import copy_context
+from contextvars import ContextVar, copy_context
 from typing import Any
 
 from agentlab.errors import ToolFailure, raised
 from agentlab.tools.cancel import CURRENT, CancelToken
+
+_WITHIN: ContextVar[bool] = ContextVar("agentlab_async_tool", default=False)
+"""True inside an async tool, and in what it calls, in other threads too."""
 
 GRACE = 1.0
 """Seconds in which a call that was cancelled may end."""
@@ -51,6 +54,7 @@ class _Call:
     def __init__(self, awaitable: Awaitable[Any], token: CancelToken) -> None:
         self._awaitable, self._context = awaitable, copy_context()
         self._context.run(CURRENT.set, token)
+        self._context.run(_WITHIN.set, True)
         self.ended, self.heard = threading.Event(), threading.Event()
         self.value: Any = None
         self.error: BaseException | None = None
@@ -123,11 +127,6 @@ class Loop:
             loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
         loop.run_until_complete(loop.shutdown_asyncgens())
         loop.close()
-
-    @property
-    def is_here(self) -> bool:
-        """True in the loop's own thread."""
-        return self._thread is threading.current_thread()
 
     def drop(self, loop: asyncio.AbstractEventLoop) -> None:
         """Leave a loop that no longer turns to what blocks it."""
@@ -223,10 +222,10 @@ if hasattr(os, "register_at_fork"):
 def awaited(awaitable: Awaitable[Any], seconds: float, name: str) -> Any:
     """Return what the awaitable of a tool comes to (see ``Loop.wait``).
 
-    A tool that waits in the loop's own thread, for a run that it makes itself, gets a loop of its
-    own: the thread cannot wait for itself.
+    What an async tool waits for itself, in a run that it makes, gets a loop of its own: the thread
+    of the other may stand still meanwhile, and cannot wait for itself.
     """
-    if not LOOP.is_here:
+    if not _WITHIN.get():
         return LOOP.wait(awaitable, seconds, name)
     inner = Loop()
     try:

@@ -321,7 +321,7 @@ def test_who_is_dropped_or_whose_store_is_closed_owns_nothing(begun):
 def test_a_run_that_cannot_be_loaded_is_not_owned(begun):
     with pytest.raises(AgentLabError):
         al.Run.resume(str(begun), lab(begun), "nobody")
-    with pytest.raises(AttributeError):
+    with pytest.raises(AgentLabError, match="expected a Lab"):
         al.Run.resume(str(begun), None)
     assert not list(begun.glob("*.lock"))
 

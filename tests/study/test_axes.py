@@ -15,6 +15,7 @@ from agentlab.study.compare import compare
 from agentlab.study.frames import KEYS
 from agentlab.study.grid import AXES, Arm, varying
 from agentlab.views.cli.terminal import leaderboard_table, rates_table
+from agentlab.views.names import LONGEST_NAME, middle
 from agentlab.views.page.report import page
 from agentlab.views.plots import fault_curve, fault_panels
 
@@ -64,7 +65,8 @@ def test_two_arms_that_differ_in_one_axis_are_told_apart(differing):
     assert {pair["a"], pair["b"]} == set(values)
 
     legend = fault_curve(runs, by=axis).get_legend()
-    assert {*values} <= {label.get_text() for label in legend.get_texts()}
+    told = {middle(value, 2 * LONGEST_NAME) for value in values}
+    assert told <= {label.get_text() for label in legend.get_texts()}
     lines = {
         (ax.get_title(), line.get_label())
         for ax in fault_panels(runs)

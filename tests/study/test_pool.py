@@ -229,7 +229,7 @@ def test_who_is_far_is_asked_by_several_at_once(lms, expected):
 
 
 def test_no_thread_is_too_few(lm, tmp_path):
-    with pytest.raises(ConfigError, match="at least one thread, got 0"):
+    with pytest.raises(ConfigError, match="number of threads from 1 to 1,000"):
         study(lm, tmp_path).run(processes=1, threads=0)
 
 

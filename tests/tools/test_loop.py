@@ -57,7 +57,6 @@ def run(tools: Any, steps: int = 1, **options: Any) -> al.Run:
 
 def test_it_is_one_thread_that_starts_with_the_first_call():
     loop = Loop()
-    assert not loop.is_here
     names = {loop.wait(where(), 5, "where") for _ in range(3)}
     assert names == {"agentlab tools"}
     loop.close()

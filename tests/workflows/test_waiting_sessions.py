@@ -24,7 +24,7 @@ def until(true):
 @pytest.fixture(autouse=True)
 def no_thread_is_left():
     yield
-    until(lambda: not [t for t in threading.enumerate() if t.name.startswith("agentlab")])
+    until(lambda: not [t for t in threading.enumerate() if t.name.startswith("agentlab-session")])
 
 
 @pytest.fixture(params=["simulated", "threads"])

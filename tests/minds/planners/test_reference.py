@@ -188,7 +188,7 @@ def test_no_noise_is_no_draw():
     [
         ("reference(noise=1.5)", "between 0 and 1, got 1.5"),
         ("reference(noise=-0.1)", "between 0 and 1"),
-        ("reference(noise='x')", "reference"),
+        ("reference(noise='x')", "noise between 0 and 1, got 'x'"),
         ("reference(nois=0.1)", "did you mean 'noise'"),
         ("reference(0.1, 0.2)", "planner reference"),
     ],
