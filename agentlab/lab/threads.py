@@ -41,7 +41,7 @@ from agentlab.state.state import State
 from agentlab.tools.calls import ToolError
 from agentlab.tools.cancel import CURRENT, CancelToken
 from agentlab.tools.tool import Tool
-from agentlab.trace.journal import Address, Entry, MemoryJournal
+from agentlab.trace.journal import EXECUTOR, Address, Entry, MemoryJournal
 
 GRACE = 0.5
 """Seconds in which a tool that was told to stop should have stopped."""
@@ -201,11 +201,11 @@ class ThreadedExecutor:
     def _noted(self, bench: Bench, state: State, place: str, make: Callable[[], Any]) -> Any:
         """Return what the journal knows was found at this place, else find it and write it down."""
         address = Address(state.visit, place)
-        known = bench.journal.find(address, "executor", "")
+        known = bench.journal.find(address, EXECUTOR, "")
         if known is not None and known.finished:
             return known.result
         made = make()
-        bench.journal.finish(address, "executor", "", made, None)
+        bench.journal.finish(address, EXECUTOR, "", made, None)
         return made
 
     # ---- calls -----------------------------------------------------------------------------

@@ -273,7 +273,7 @@ def _measured(run: Run) -> dict[str, Json]:
         "faults_silent": silent,
         "first_fault": fault_class(state.delivered[0].fault) if state.delivered else None,
         "changed_state": any(
-            c.committed and c.error is None and tools[c.tool].effect is not Effect.READ
+            c.committed and tools[c.tool].effect is not Effect.READ  # whatever was told
             for c in state.calls
         ) or any(d.committed for d in state.delivered if d.tool in tools
                  and tools[d.tool].effect is not Effect.READ),

@@ -15,7 +15,8 @@ twin_success        success of the fault-free twin; NaN: unknown
 faults_delivered    faults that reached the run
 faults_new          those that were not still standing from a delivery before (missing: all)
 infrastructure      what spoilt the run; missing: nothing did
-changed_state       whether the world differs from what it was at the start
+changed_state       whether a call that is no read took effect, whatever the run was told of it;
+                    one of unknown outcome counts where a simulated world knows that it did
 sim_seconds         simulated seconds, beside twin_sim_seconds of the fault-free twin
 ==================  ===========================================================================
 """

@@ -19,6 +19,9 @@ from typing import NamedTuple, Protocol
 from agentlab.base.documents import Json
 from agentlab.errors import ReplayError
 
+EXECUTOR = "executor"
+"""Names the entries in which an executor in threads notes what happened when."""
+
 
 class Address(NamedTuple):
     """Where in a run a call is made."""
@@ -165,11 +168,16 @@ class ReplayJournal(MemoryJournal):
                 f"the call at {address.shown} differs: recorded {entry.name} {entry.request}, "
                 f"now {name} {request}"
             )
-        self.served += 1
+        self.served += _is_call(entry)
         return entry
 
     def recorded(self, address: Address) -> Entry | None:
         """Return what was recorded at this address."""
         entry = super().recorded(address)
-        self.served += entry is not None
+        self.served += entry is not None and _is_call(entry)
         return entry
+
+
+def _is_call(entry: Entry) -> bool:
+    """Say whether somebody outside was asked: not where an executor noted a start or an end."""
+    return (entry.name, entry.request) != (EXECUTOR, "")  # a tool may have that name

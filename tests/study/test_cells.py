@@ -12,7 +12,9 @@ import agentlab as al
 from agentlab.environments.chain import generate
 from agentlab.environments.fault_plan import Outage
 from agentlab.minds.planners.search import Search
-from agentlab.study.cells import ARM, CEILING, FLOOR, Cell, Runner, make_lab
+from agentlab.minds.strategies.base import Strategy
+from agentlab.minds.strategies.named import get_strategy
+from agentlab.study.cells import ARM, CEILING, FLOOR, Cell, Runner, _measured, make_lab
 from agentlab.study.grid import Arm
 from agentlab.trace.packing import unpack_spans
 from agentlab.trace.span import Span
@@ -235,3 +237,42 @@ def test_controls_are_cells_without_an_arm():
         assert (found.row["role"], found.row["arm"], found.row["success"]) == (role, role, success)
         assert found.spans == b""
     assert result(Cell(CEILING, None, ONE.scenario, 0.0, 0), None).row["found_by"] == "witness"
+
+
+@pytest.mark.parametrize("effect", ["read", "write"])
+def test_the_state_changed_if_what_a_write_returned_cannot_be_used(effect):
+    def odd() -> object:
+        return float("nan")
+
+    plan = [{"name": "a", "actionType": "call_tool", "targetResource": "odd", "parameters": {}}]
+    tools = [al.tool(effect=effect)(odd)]
+    lab = al.Lab(ONE.scenario, tools=tools, planner=al.planners.Fixed(plan), strategy="never")
+    run = al.autonomous.start(lab)
+    run.finish()
+    assert run.state.calls[0].error.code == "not_json"
+    assert _measured(run)["changed_state"] is (effect == "write")
+
+
+class Leaves:
+    """A mind that ends its thread, or thinks so."""
+
+    def __init__(self, error):
+        self.error = error
+
+    def leave(self, *asked):
+        raise self.error
+
+    plan = reflect = respond = leave
+
+
+@pytest.mark.parametrize("error", [SystemExit(2), GeneratorExit(), ValueError("a bug")])
+@pytest.mark.parametrize("mind", ["planner", "reflector", "responder", "strategy"])
+def test_a_mind_that_leaves_is_a_crashed_cell_whichever_it_is(mind, error):
+    leaves = Leaves(error)
+    options = {"strategy": "reflect_on_total_failure", mind: leaves}
+    if mind == "strategy":
+        options[mind] = Strategy("leaves", get_strategy("on_error").trigger, leaves.leave)
+    [arm] = al.grid(**{"planner": "search", **options})
+    always = al.FaultPlan(kinds={"error": 1}, visibility={"announced": 1})
+    found = result(replace(ONE, arm=arm, fault_rate=1.0), always)
+    assert (found.status, found.row["error"]) == ("crashed", f"{type(error).__name__}: {error}")

@@ -15,6 +15,7 @@ from agentlab.minds.strategies.triggers import BROKEN, planned, struck, told, un
 from agentlab.state.decisions import ReplanAction, ReplanDecision, Trigger, TriggerPoint
 from agentlab.state.events import Severity
 from agentlab.state.state import State
+from agentlab.tools.calls import CallRecord
 
 
 def step(k: int, wait: float = 0.0, unknown: Unknown = "refuse") -> Scope:
@@ -61,9 +62,15 @@ def step(k: int, wait: float = 0.0, unknown: Unknown = "refuse") -> Scope:
 
 
 def _permanent(state: State, step_id: str | None) -> bool:
-    last = state.calls[-1] if state.calls else None
-    error = last.error if last is not None and last.step_id == step_id else None
+    last = _last_call(state, step_id)
+    error = None if last is None else last.error
     return state.rejected(step_id) or (error is not None and error.permanent)
+
+
+def _last_call(state: State, step_id: str | None) -> CallRecord | None:
+    """Return a step's own last call; with several workers another step's may have come since."""
+    own = (c for c in reversed(state.calls) if step_id is not None and c.step_id == step_id)
+    return next(own, None)
 
 
 def rest(trigger: Trigger, state: State, kit: Kit) -> ReplanDecision | None:
@@ -182,7 +189,7 @@ def informed(trigger: Trigger, state: State, kit: Kit) -> ReplanDecision | None:
     A step struck by a passing fault that did not take effect is tried again, also where it was told
     that it did; a tool that failed silently is known to have failed. A result that was falsified is
     taken back and put right in the belief, and the rest is planned from there. What is unknown to
-    an agent is known here, unless the last call failed for a reason of its own.
+    an agent is known here, unless the step's last call failed for a reason of its own.
     """
     met, correction = struck(state, trigger.step_id), dict[str, Any]()
     for event in unseen_events(state):
@@ -199,8 +206,8 @@ def informed(trigger: Trigger, state: State, kit: Kit) -> ReplanDecision | None:
             exposed = met
         if passing and not met.committed and (failed or exposed is not None):
             action = ReplanAction.RETRY
-    last = state.calls[-1] if state.calls else None
-    known = last is not None and last.step_id == trigger.step_id and last.faulted
+    last = _last_call(state, trigger.step_id)
+    known = last is not None and last.faulted
     return ReplanDecision(
         action=action, step_id=trigger.step_id, reasoning=trigger.reason, correction=correction,
         exposed=exposed, repeats_unknown=known and action is ReplanAction.RETRY,

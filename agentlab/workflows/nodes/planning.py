@@ -165,12 +165,13 @@ def _results(state: State) -> dict[str, Any]:
 def _side_effects(state: State, lab: Bench) -> tuple[str, ...]:
     """Return what stands in the world by the agent's doing, as it knows: a line a completed call.
 
-    Whether a call that looked completed took effect is what the agent cannot know.
+    So does a call that ended well and returned what cannot be used. Whether a call that looked
+    completed took effect is what the agent cannot know.
     """
     return tuple(
         call_text(c.tool, c.arguments)
         for c in state.calls
-        if c.error is None and lab.tools[c.tool].effect is not Effect.READ
+        if (c.error is None or c.error.took_effect) and lab.tools[c.tool].effect is not Effect.READ
     )
 
 

@@ -16,7 +16,7 @@ from agentlab.minds.planners.fixed import Fixed
 from agentlab.minds.planners.named import PLANNERS
 from agentlab.minds.strategies.named import get_strategy
 from agentlab.state.config import AgentRegistry, AgentSettings, ToolSettings
-from agentlab.trace.journal import Address
+from agentlab.trace.journal import EXECUTOR, Address
 
 
 def ask(step_id, agent, *dependencies, **parameters):
@@ -58,8 +58,17 @@ def pair(planned, step):
     )
 
 
+OPTIONS = {}
+
+
+@pytest.fixture(params=["simulated", "threads"], autouse=True)
+def executor(request, monkeypatch):
+    monkeypatch.setitem(OPTIONS, "executor", request.param)
+    return request.param
+
+
 def boss(agents, *plans, agent="boss", **options):
-    options = {"executor": "simulated", **options}
+    options = {**OPTIONS, **options}
     return al.Lab(agent=agent, agents=agents, planner=Fixed(*plans), **options)
 
 
@@ -72,6 +81,11 @@ def test_its_response_and_answer_are_the_result(notes, pair, step):
     assert "The answer is 7." in state.results["w"]["response"]
     assert state.answer == state.results["w"]["response"]
     assert [a for _, a in notes.made] == [{"n": 7}, {"got": 7}]
+
+
+def calls(run):
+    """Return where calls were written down, without what an executor notes of its own."""
+    return [a.step_id for a, entry in run.journal.entries.items() if entry.name != EXECUTOR]
 
 
 def test_its_trace_stands_under_the_step(notes, pair):
@@ -93,17 +107,19 @@ def test_its_trace_stands_under_the_step(notes, pair):
     assert chain == ["action", "step", "node", "run", "action", "step", "node", "run"]
 
 
-def test_what_it_took_is_charged(notes, pair):
+def test_what_it_took_is_charged(notes, pair, executor):
     run = al.autonomous.start(boss(pair, [ask("w", "worker")], tools=[notes.tool()]), "do it")
     state = run.finish()
-    assert (state.tool_calls, state.executions, state.now) == (1, 1, 1.0)
+    assert (state.tool_calls, state.executions) == (1, 1)
+    assert state.now == 1.0 if executor == "simulated" else 0.0 < state.now < 1.0
     assert run.plan.step("w").status == "completed"
 
 
 def test_in_threads_it_has_threads_of_its_own_and_the_clock_goes_on(notes, pair, step):
     tools = [notes.tool(), notes.tool("nap", do=lambda: time.sleep(0.1))]
     plan = [step("a", "nap"), ask("w", "worker", "a"), step("b", "nap")]
-    run = al.autonomous.start(boss(pair, plan, tools=tools, workers=2), "do it")
+    lab = boss(pair, plan, tools=tools, workers=2, executor="threads")
+    run = al.autonomous.start(lab, "do it")
     state = run.finish()
     assert [s.status for s in run.plan.steps] == ["completed"] * 3
     assert state.results["w"]["answer"] == 7
@@ -119,8 +135,7 @@ def test_it_is_replayed_and_resumed_without_calling_anything(notes, pair, tmp_pa
     run = al.autonomous.start(lab, "do it")
     run.finish()
     assert len(notes.made) == 2
-    assert len(run.journal.entries) == 2  # one address each
-    assert {e.step_id for e in run.journal.entries} == {"a#1/2:look", "b#1/2:look"}
+    assert sorted(calls(run)) == ["a#1/2:look", "b#1/2:look"]  # one address each
     report = run.replay()
     assert report.identical, report
     assert (report.served, len(notes.made)) == (2, 2)
@@ -277,7 +292,7 @@ def test_functions_reach_a_sub_agent_of_one_that_has_no_use_for_them(notes, plan
     run.finish()
     assert notes.made == [("note", {"n": 1})]
     assert [s.step_id for s in run.recorder.of_kind("tool")] == ["s/s/look"]
-    assert [a.step_id for a in run.journal.entries] == ["s#1/2:s#1/2:look"]
+    assert calls(run) == ["s#1/2:s#1/2:look"]
 
 
 def test_unknown_sub_agents_are_named_when_it_is_planned(notes, pair):

@@ -22,6 +22,7 @@ from agentlab.state.config import AgentRegistry, AgentSettings, ToolSettings
 from agentlab.tools.mcp import SERVERS
 from agentlab.tools.server import McpServer
 from agentlab.tools.tool import Permissions
+from agentlab.trace.journal import EXECUTOR
 
 TIME = McpServer(
     id="time", command=sys.executable, args=("-m", "mcp_server_time", "--local-timezone", "UTC")
@@ -50,8 +51,16 @@ def call(target="time/convert_time", parameters=TOKYO, step_id="c", kind="mcp_ca
     }  # fmt: skip
 
 
+OPTIONS = {"strategy": "never"}
+
+
+@pytest.fixture(params=["simulated", "threads"], autouse=True)
+def executor(request, monkeypatch):
+    monkeypatch.setitem(OPTIONS, "executor", request.param)
+
+
 def started(*plan, agent="clock", **options):
-    options = {"strategy": "never", "executor": "simulated", **options}
+    options = {**OPTIONS, **options}
     lab = al.Lab(agent=agent, agents=AGENTS, planner=Fixed(*[list(plan)] * 3), **options)
     return al.autonomous.start(lab, "what time is it?")
 
@@ -100,7 +109,7 @@ def test_parameters_are_checked_before_the_server_is_asked():
     run.finish()
     error = run.plan.step("c").error
     assert "bad_arguments" in error or "arguments of 'time/convert_time'" in error
-    assert len(run.journal.entries) == 0
+    assert all(entry.name == EXECUTOR for entry in run.journal.entries.values())
 
 
 def test_errors_of_the_tool_fail_the_step():

@@ -11,8 +11,9 @@ from agentlab.errors import ToolFailure
 from agentlab.minds.strategies.base import Strategy
 from agentlab.minds.strategies.named import get_strategy
 from agentlab.minds.strategies.repeats import may_stand
+from agentlab.minds.strategies.scopes import ask
 from agentlab.state.config import AgentRegistry, AgentSettings, ToolSettings
-from agentlab.state.decisions import ReplanAction, ReplanDecision
+from agentlab.state.decisions import ReplanAction, ReplanDecision, Trigger, TriggerPoint
 from agentlab.tools.calls import UNKNOWN_OUTCOME
 
 CODES = [*sorted(UNKNOWN_OUTCOME), "unavailable", "rate_limit", "exception"]
@@ -174,3 +175,31 @@ def test_a_sub_agent_is_not_asked_again_where_it_may_have_done_it(
     run.finish()
     assert paid(notes) == times
     assert run.state.ended == ("completed" if times > 1 else "aborted")
+
+
+class Insists:
+    """A decider that tries step a again, whatever else ended since."""
+
+    def decide(self, trigger, state, kit):
+        return ReplanDecision(action=ReplanAction.RETRY, step_id="a", reasoning="once more")
+
+
+@pytest.mark.parametrize("executor", ["simulated", "threads"])
+@pytest.mark.parametrize("permanent", [True, False])
+def test_what_is_permanently_refused_is_so_when_another_step_called_since(
+    notes, step, permanent, executor
+):
+    def fail():
+        raise ToolFailure("gone", permanent=permanent)
+
+    gone = notes.tool("gone", fail, effect="read")
+    plan = [step("a", "gone"), step("b"), step("c")]
+    run = notes.run(plan, tools=[gone], strategy="never", workers=3, executor=executor)
+    state = run.state
+    calls = sorted(state.calls, key=lambda call: call.step_id == "a")
+    for order in (calls, calls[::-1]):  # what ended last is not in our hands
+        trigger = Trigger(point=TriggerPoint.PLAN_END, reason="the end", step_id="a")
+        kit = run.lab.bind(decider=Insists())
+        found = ask(trigger, state.replace(calls=order), kit)
+        assert found.action == ("REPLAN_REMAINING" if permanent else "RETRY")
+        assert ("permanently refused" in found.reasoning) is permanent

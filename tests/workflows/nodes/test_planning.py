@@ -111,6 +111,13 @@ def test_a_silent_fault_is_not_told_by_the_list_of_side_effects(notes, step):
     assert planner.requests[1].side_effects == ("note({})",)
 
 
+def test_a_call_whose_result_cannot_be_used_is_in_the_list_of_side_effects(notes, step):
+    odd = notes.tool("odd", lambda: float("nan"), effect="write")
+    planner = Asked([step("a", "odd")], [step("c")])
+    notes.run(planner=planner, strategy=ANY, tools=[odd])
+    assert planner.requests[1].side_effects == ("odd({})",)
+
+
 # ---- a reply that is no plan ------------------------------------------------------------------
 
 
