@@ -14,6 +14,7 @@ from typing import Any, Self
 
 from pydantic import Field
 
+from agentlab.base.arguments import takes
 from agentlab.base.shown import briefly, cut, shown_by
 from agentlab.base.values import Document, Value
 from agentlab.environments.fault_plan import FaultPlan
@@ -56,6 +57,7 @@ class ReferenceStep(Value):
         return cls(step_id=step_id, tool=tool, arguments=arguments, dependencies=tuple(after))
 
 
+@takes(dependencies=list[str] | tuple[str, ...])
 def tool_step(
     step_id: str, tool: str, arguments: dict[str, Any], dependencies: tuple[str, ...] = ()
 ) -> dict[str, Any]:

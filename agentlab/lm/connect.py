@@ -29,10 +29,12 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qsl
 
-from pydantic import SecretStr, ValidationError
+from pydantic import InstanceOf, SecretStr, ValidationError
 
+from agentlab.base.arguments import Flag, Number, takes
 from agentlab.base.refusals import explain
 from agentlab.errors import ConfigError, ReplayError, UnknownNameError
 from agentlab.lm.endpoint import ENDPOINT_KEY, Retrying
@@ -97,6 +99,15 @@ def _settings(model: str, query: str) -> tuple[ModelSettings, float | None, floa
         raise ConfigError(f"{model}: {explain(e, ModelSettings)}") from e
 
 
+@takes(
+    text=str | None,
+    settings=InstanceOf[ModelSettings] | None,
+    timeout=Number,
+    retries=Number,
+    response_schema=Flag | None,
+    recordings=Callable[..., Any] | None,
+    sleep=Callable[..., Any],
+)
 def connect(
     text: str | None = None, settings: ModelSettings | None = None, *, timeout: float = 300.0,
     retries: int = 2, response_schema: bool | None = None,

@@ -48,10 +48,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from agentlab.base.arguments import takes
 from agentlab.base.documents import Json, canonical, shortened
 from agentlab.base.files import exists, read_bytes, shown
 from agentlab.base.strict_json import read_json
-from agentlab.errors import ConfigError, JsonError, ReplayError, suggest
+from agentlab.errors import ConfigError, JsonError, ReplayError, seen, suggest
 
 Mode = Literal["replay", "record", "replay_or_call"]
 Line = dict[str, Json]
@@ -89,9 +90,10 @@ class Recording:
         In mode ``replay``: there is no such file; in any: it is damaged.
     """
 
+    @takes(path=str | Path)
     def __init__(self, path: str | Path, mode: Mode = "replay") -> None:
-        if mode not in get_args(Mode):
-            raise ConfigError(f"recording mode {mode!r}; {suggest(mode, get_args(Mode))}")
+        if not isinstance(mode, str) or mode not in get_args(Mode):
+            raise ConfigError(f"recording mode {seen(mode)}; {suggest(mode, get_args(Mode))}")
         self.path, self.mode = Path(path), mode
         if self.path.suffix == ".gz":
             raise ConfigError(f"{path}: recordings are not compressed; gunzip it, or name a .jsonl")

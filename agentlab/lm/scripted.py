@@ -18,13 +18,15 @@ import json
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from pydantic import InstanceOf
 
+from agentlab.base import arrived
+from agentlab.base.arguments import Flag, takes
 from agentlab.base.strict_json import read_json_file
 from agentlab.base.values import Amount, record
 from agentlab.errors import (
@@ -74,6 +76,12 @@ Rule: TypeAlias = tuple[str, "Answer | Callable[[Request, int], Answer]"]
 Script: TypeAlias = "Sequence[Answer] | Sequence[Rule] | Callable[[Request, int], Answer]"
 
 
+@takes(
+    text=str,
+    delay=Amount,
+    chunks=Sequence[int] | None,
+    tool_calls=list[Mapping[str, Any]] | tuple[Mapping[str, Any], ...],
+)
 def say(
     text: str, *, delay: float = 0.0, chunks: Sequence[int] | None = None,
     tool_calls: Sequence[Mapping[str, Any]] = (),
@@ -140,6 +148,8 @@ class Scripted:
         self._rules: list[tuple[re.Pattern[str], Any]] | None = None
         self._script: Any = script
         if not callable(script):
+            if not isinstance(script, Iterable) or isinstance(script, (str, bytes, Mapping)):
+                raise arrived.refused("a script", "a list of replies, or a function", script)
             self._script = list(script)
             rules = [isinstance(item, tuple) for item in self._script]
             if any(rules):
@@ -286,9 +296,15 @@ def scripted(
     >>> lm("What is the capital of France?")
     ['Paris']
     """
+    return Model(
+        name, Scripted(script, sleep), supports=_supports(response_schema, function_calling)
+    )
+
+
+@takes(response_schema=Flag, function_calling=Flag)
+def _supports(response_schema: bool, function_calling: bool) -> tuple[str, ...]:
     supports = ["response_format", "response_schema"] if response_schema else []
-    supports += ["function_calling"] if function_calling else []
-    return Model(name, Scripted(script, sleep), supports=tuple(supports))
+    return (*supports, *(["function_calling"] if function_calling else []))
 
 
 def read_script(path: str | Path) -> Model:

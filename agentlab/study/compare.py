@@ -6,7 +6,9 @@ from itertools import combinations
 from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
+from pydantic import StrictInt
 
+from agentlab.base.arguments import Flag, takes
 from agentlab.base.arrived import refused
 from agentlab.errors import StudyError, seen, suggest
 from agentlab.study.family import FEWEST_CLUSTERS, family
@@ -44,6 +46,14 @@ class Options(TypedDict, total=False):
     seed: int
 
 
+@takes(
+    baseline=str | int | float | None,
+    apart=str | None,
+    rate_0=Flag,
+    bootstrap=Flag,
+    count_infrastructure=Flag,
+    seed=StrictInt,
+)
 def compare(
     runs: pd.DataFrame,
     metric: str = "success",

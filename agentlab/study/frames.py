@@ -6,7 +6,9 @@ import json
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from agentlab.base.arrived import instance
 from agentlab.base.documents import Json
+from agentlab.errors import StudyError
 from agentlab.lm.infrastructure import CAUSES
 from agentlab.study.grid import AXES
 from agentlab.trace.span import COLUMNS
@@ -244,3 +246,18 @@ def unpacked(frame: pd.DataFrame, column: str) -> pd.DataFrame:
     inner = pd.DataFrame([v if isinstance(v, dict) else {} for v in frame[column]])
     inner.index = frame.index
     return pd.concat([frame.drop(columns=[column]), inner.add_prefix("")], axis=1)
+
+
+def check_frame(frame: Any, name: str, needs: Iterable[str], expected: str) -> None:
+    """Refuse what is no DataFrame with the columns that are needed; one without rows needs none.
+
+    Raises
+    ------
+    StudyError
+        It is something else, or columns are missing.
+    """
+    import pandas as pd
+
+    instance(name, frame, pd.DataFrame, expected, error=StudyError)
+    if len(frame) and (missing := [c for c in needs if c not in frame.columns]):
+        raise StudyError(f"{name}: expected {expected}; it lacks {', '.join(missing)}")

@@ -11,6 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
+from agentlab.base.arguments import Flag, Number, takes
 from agentlab.environments.fault_plan import FaultPlan
 from agentlab.errors import StudyError, UnknownNameError, seen
 from agentlab.lm.recording import Recording
@@ -35,6 +36,9 @@ FRAMES = {
     "faults": "faults_delivered", "lm_calls": "lm_calls",
 }  # fmt: skip
 """Name of a frame to the attribute that holds it."""
+
+PILOT = ("arm", "scenario", "cluster", "fault_rate", "seed", "success", "infrastructure")
+"""Columns that a pilot must have."""
 
 
 class Results(ABC):
@@ -108,6 +112,7 @@ class Results(ABC):
         for name in FRAMES.values():
             self.__dict__.pop(name, None)
 
+    @takes(name=str)
     def frame(self, name: str) -> pd.DataFrame:
         """Return a frame: "runs", "steps", "spans", "decisions", "faults" or "lm_calls".
 
@@ -128,6 +133,7 @@ class Results(ABC):
         """Compare the levels of a factor, paired by task (see ``agentlab.study.compare``)."""
         return compare(self.runs, metric, by, baseline, **options)
 
+    @takes(count_infrastructure=Flag)
     def leaderboard(self, *, count_infrastructure: bool = False) -> pd.DataFrame:
         """Rank the arms (see ``agentlab.study.leaderboard``)."""
         return leaderboard(self.runs, count_infrastructure=count_infrastructure)
@@ -155,6 +161,7 @@ class Results(ABC):
         """
         return power_table(self._pilot(pilot), self._design())
 
+    @takes(width=Number)
     def seeds_for(self, width: float, pilot: Results | pd.DataFrame | None = None) -> pd.DataFrame:
         """Say how many seeds a task would give intervals of a width.
 
@@ -182,10 +189,13 @@ class Results(ABC):
     def _pilot(self, pilot: Results | pd.DataFrame | None) -> pd.DataFrame:
         if pilot is None:
             return self.runs
-        return pilot.runs if isinstance(pilot, Results) else pilot
+        frame = pilot.runs if isinstance(pilot, Results) else pilot
+        frames.check_frame(frame, "pilot", PILOT, "a study, or its runs frame")
+        return frame
 
     # ---- single runs -----------------------------------------------------------------------
 
+    @takes(cell=str)
     def find(self, cell: str) -> tuple[str, Cell]:
         """Return the cell whose key starts with ``cell``.
 

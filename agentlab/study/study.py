@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from agentlab.base.arguments import Flag, takes
 from agentlab.base.documents import Json
 from agentlab.base.shown import shown_by
 from agentlab.environments.fault_plan import FaultPlan
@@ -149,6 +150,14 @@ class Study(Results):
 
     # ---- running ---------------------------------------------------------------------------
 
+    @takes(
+        backend=str,
+        progress=bool | Callable[..., Any] | None,
+        allow_mixed=Flag,
+        retry_failed=Flag,
+        retry_crashed=Flag,
+        lock=Flag,
+    )
     def run(
         self,
         *,

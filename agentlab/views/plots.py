@@ -12,10 +12,11 @@ from collections.abc import Mapping, Sequence
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
+from agentlab.base.arrived import instance
 from agentlab.base.documents import percent, shortened
-from agentlab.errors import StudyError, seen, suggest
 from agentlab.plans.layout import layout
 from agentlab.plans.task_plan import StepStatus, TaskPlan, TaskStep
+from agentlab.views.drawable import check_comparison, check_place, check_runs
 from agentlab.views.names import LONGEST_NAME, called_beside, middle
 
 if TYPE_CHECKING:
@@ -80,10 +81,8 @@ def fault_curve(
     from agentlab.study.leaderboard import estimates
     from agentlab.study.pairing import levelled
 
-    if by not in runs.columns:
-        raise StudyError(f"no column {seen(by)}; {suggest(by, [str(c) for c in runs.columns])}")
-    if not len(runs):
-        raise StudyError("no run is finished yet, so there is nothing to draw")
+    check_runs(runs, by=by, metric=metric)
+    check_place(ax)
     runs = runs.assign(**{by: levelled(runs[by])})
     table = estimates(runs, metric, [by, "fault_rate"])
     found = list(dict.fromkeys(table[by]))
@@ -140,14 +139,17 @@ def fault_panels(
     Returns
     -------
     list of Axes
+
+    Raises
+    ------
+    StudyError
+        There is no such column or metric, or no run.
     """
     from agentlab.study.grid import varying
     from agentlab.study.pairing import levelled
 
-    if panel not in runs.columns:
-        raise StudyError(
-            f"no column {seen(panel)}; {suggest(panel, [str(c) for c in runs.columns])}"
-        )
+    check_runs(runs, panel=panel, metric=metric, **({} if by is None else {"by": by}))
+    check_place(None, figure)
     by = by or ("arm" if set(varying(runs)) - {"planner", "strategy"} else "strategy")
     runs = runs.assign(**{panel: levelled(runs[panel])})
     found = list(dict.fromkeys(runs[panel]))
@@ -216,8 +218,8 @@ def differences(table: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """
     from agentlab.study.compare import NOT_COMPARED
 
-    if not len(table):
-        raise StudyError("the comparison has no row, so there is nothing to draw")
+    check_comparison(table)
+    check_place(ax)
     called = called_beside([*table["a"], *table["b"]])
     longest = max(
         len(called[a]) + len(called[b]) for a, b in zip(table["a"], table["b"], strict=True)
@@ -279,6 +281,8 @@ def plan_graph(plan: TaskPlan, ax: Axes | None = None) -> Axes:
         by level (the longest way to them); after ``ROW`` levels a new row begins. An arrow that
         others imply is left out, and so are steps of earlier plans.
     """
+    instance("plan", plan, TaskPlan, "a plan", "run.plan is one")
+    check_place(ax)
     drawn = layout(plan, ROW)
     places = {i: (p.column, -p.slot - 0.25 * p.row) for i, p in drawn.places.items()}
     columns = max(drawn.columns, 1)

@@ -15,6 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from agentlab.base.arguments import Positive, takes
 from agentlab.base.documents import Json
 from agentlab.base.schemas import check_schema, object_schema
 from agentlab.base.strict_json import read_json
@@ -84,6 +85,7 @@ class Contract(Prompted):
     name = "contract"
     program_type = ContractProgram
 
+    @takes(max_steps=Positive, max_depth=Positive, direct=str | None)
     def __init__(
         self, program: str | Path | ContractProgram | None = None, max_steps: int = 64,
         max_depth: int = 64, direct: str | None = None, parameters: dict[str, Any] | None = None,

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from enum import StrEnum
 from typing import Any
 
+from agentlab.base.arrived import instance
 from agentlab.base.schemas import object_schema
 from agentlab.base.values import Value
 from agentlab.errors import ConfigError, PlanValidationError, PlanViolation, seen, suggest
@@ -124,7 +125,8 @@ class ContractPlanner:
         program: ContractProgram | None = None,
     ) -> None:  # fmt: skip
         self.validator, self.model = validator, model
-        self.program = ContractProgram() if program is None else program.deepcopy()
+        given = ContractProgram() if program is None else program
+        self.program = instance("program", given, ContractProgram, "a ContractProgram").deepcopy()
         self.program.set_lm(None)  # one of its own would be asked in its place
 
     def plan(

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from agentlab.base.arrived import instance
 from agentlab.base.documents import Json, canonical
 from agentlab.base.strict_json import read_json_file
 from agentlab.errors import ConfigError, seen
@@ -102,7 +103,8 @@ class Prompted:
         else:
             self.program = self.program_type()
             if program is not None:
-                _load(self.program, Path(program))
+                told = f"a path, or a {self.program_type.__name__}"
+                _load(self.program, Path(instance("program", program, (str, Path), told)))
         self.program.set_lm(None)  # one of its own would be asked behind the lab's back
 
     def arm_key(self) -> Json:

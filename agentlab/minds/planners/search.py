@@ -36,6 +36,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Mapping
 from itertools import count
 
+from agentlab.base.arguments import Flag, Positive, takes
 from agentlab.base.documents import Json, digest
 from agentlab.base.values import Document
 from agentlab.environments.base import Begun, Call, Environment
@@ -161,12 +162,11 @@ class Search:
         A number is out of its range.
     """
 
+    @takes(privileged=Flag, patience=Positive, expansions=Positive)
     def __init__(
         self, privileged: bool = False, patience: int = 2, expansions: int = 50_000, *,
         noise: float = 0.0, persistence: float = 1.0, unparseable: float = 0.0,
     ) -> None:  # fmt: skip
-        if patience < 1 or expansions < 1:
-            raise ValueError("expected patience and expansions of at least 1")
         self.privileged, self.patience, self.expansions = privileged, patience, expansions
         self.noise = Noise(noise, persistence, unparseable)
 

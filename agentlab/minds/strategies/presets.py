@@ -8,13 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from inspect import signature
+from typing import Literal
 
-from agentlab.errors import seen
+from agentlab.base.arguments import Flag, Positive, takes
+from agentlab.base.values import Amount, Count
 from agentlab.minds.strategies import scopes, triggers
 from agentlab.minds.strategies.base import Budget, Strategy, WhenNoPlan
 from agentlab.minds.strategies.repeats import Unknown
 from agentlab.state.decisions import ReplanAction
 from agentlab.state.events import Severity
+
+Decided = Literal["rules", "lm"]
 
 CONTINUE, ABORT = ReplanAction.CONTINUE, ReplanAction.ABORT
 
@@ -32,6 +36,7 @@ def never() -> Strategy:
     return Strategy("never", triggers.never, scopes.nothing, Budget(replans=0), CONTINUE)
 
 
+@takes(k=Count, wait=Amount, unknown=Unknown)
 def retry(k: int = 2, wait: float = 0.0, *, unknown: Unknown = "refuse") -> Strategy:
     """Try a failed step again, up to k times; then give up (see ``scopes.step``)."""
     name = _named(retry, k, wait=wait, unknown=unknown)
@@ -39,6 +44,7 @@ def retry(k: int = 2, wait: float = 0.0, *, unknown: Unknown = "refuse") -> Stra
     return Strategy(name, triggers.after_failure, scope, Budget(replans=0), ABORT)
 
 
+@takes(k=Count, replans=Count, wait=Amount, unknown=Unknown, when_no_plan=WhenNoPlan)
 def retry_then_replan(
     k: int = 2, replans: int = 3, wait: float = 0.0, *, unknown: Unknown = "refuse",
     when_no_plan: WhenNoPlan = "stop",
@@ -55,6 +61,7 @@ def retry_then_replan(
     )  # fmt: skip
 
 
+@takes(replans=Count, when_no_plan=WhenNoPlan)
 def on_error(replans: int = 3, *, when_no_plan: WhenNoPlan = "stop") -> Strategy:
     """Plan the rest anew when a step fails."""
     return Strategy(
@@ -63,6 +70,7 @@ def on_error(replans: int = 3, *, when_no_plan: WhenNoPlan = "stop") -> Strategy
     )  # fmt: skip
 
 
+@takes(replans=Count, when_no_plan=WhenNoPlan)
 def ask_on_error(replans: int = 3, *, when_no_plan: WhenNoPlan = "stop") -> Strategy:
     """Ask the language model what to do when a step fails."""
     return Strategy(
@@ -71,6 +79,7 @@ def ask_on_error(replans: int = 3, *, when_no_plan: WhenNoPlan = "stop") -> Stra
     )  # fmt: skip
 
 
+@takes(replans=Count, when_no_plan=WhenNoPlan)
 def every_step(replans: int = 50, *, when_no_plan: WhenNoPlan = "stop") -> Strategy:
     """Plan the rest anew after every step, failed or not (Plan-and-Act, arXiv 2503.09572).
 
@@ -83,6 +92,7 @@ def every_step(replans: int = 50, *, when_no_plan: WhenNoPlan = "stop") -> Strat
     )  # fmt: skip
 
 
+@takes(n=Positive, replans=Count, when_no_plan=WhenNoPlan)
 def every(n: int = 3, replans: int = 50, *, when_no_plan: WhenNoPlan = "stop") -> Strategy:
     """Plan the rest anew after every n-th execution of a step."""
     return Strategy(
@@ -91,6 +101,7 @@ def every(n: int = 3, replans: int = 50, *, when_no_plan: WhenNoPlan = "stop") -
     )  # fmt: skip
 
 
+@takes(replans=Count, executions=Count)
 def reflect_on_total_failure(replans: int = 3, executions: int = 20) -> Strategy:
     """Ask the reflector when a whole plan failed: the rule of the autonomous workflow.
 
@@ -101,6 +112,14 @@ def reflect_on_total_failure(replans: int = 3, executions: int = 20) -> Strategy
     return Strategy(name, triggers.total_failure, scopes.reflect, budget, ABORT)
 
 
+@takes(
+    threshold=Literal["INFO", "WARNING", "CRITICAL"],
+    batch=Positive,
+    milestones=Flag,
+    decider=Decided,
+    replans=Count,
+    when_no_plan=WhenNoPlan,
+)
 def event_driven(
     threshold: str = "WARNING", batch: int = 3, milestones: bool = True, decider: str = "rules",
     replans: int = 3, *, when_no_plan: WhenNoPlan = "stop",
@@ -119,12 +138,6 @@ def event_driven(
     replans : int
     when_no_plan : {"stop", "keep"}
     """
-    if threshold not in list(Severity):
-        raise ValueError(f"expected a threshold of {', '.join(Severity)}, got {seen(threshold)}")
-    if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
-        raise ValueError(f"expected a batch of at least 1 event, got {seen(batch)}")
-    if decider not in ("rules", "lm"):
-        raise ValueError(f"expected decider 'rules' or 'lm', got {seen(decider)}")
     name = _named(
         event_driven, threshold=str(threshold), batch=batch, milestones=milestones,
         decider=decider, replans=replans, when_no_plan=when_no_plan,
@@ -136,6 +149,7 @@ def event_driven(
     )  # fmt: skip
 
 
+@takes(replans=Count, when_no_plan=WhenNoPlan)
 def oracle(replans: int = 50, *, when_no_plan: WhenNoPlan = "stop") -> Strategy:
     """Repair at every delivered fault, seen or silent, with knowledge of it (privileged)."""
     return Strategy(

@@ -55,8 +55,9 @@ def show_results(study: Study, with_report: bool) -> None:
             "",
         )
         if to.width < WIDE:
+            more = MORE if board["crashed"].any() else (*MORE, "crashed (0)")
             room = f"{WIDE} columns show them (COLUMNS={WIDE}), and so does agentlab report"
-            left_out = f"Left out for lack of room: {', '.join(MORE)}; {room}."
+            left_out = f"Left out for lack of room: {', '.join(more)}; {room}."
             emit(to, paragraph(left_out, "dim"), "")
         emit(to, rates_table(ranked_runs(runs), list(board["arm"])), "")
     for caution in cautions(study):

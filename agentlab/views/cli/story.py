@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from agentlab.runs.run import Run
+from agentlab.state.events import ChangeType
 from agentlab.study.cells import Cell
 from agentlab.trace.span import Span
 from agentlab.trace.store import Store
@@ -43,6 +44,8 @@ def story(
 def _visits(spans: Sequence[Span], length: int) -> list[RenderableType]:
     parts: list[RenderableType] = []
     visit = None
+    broken = {(s.visit, s.step_id) for s in spans if _is_interruption(s)}
+    targets: dict[str, str] = {}
     for span in spans:
         by_hand = told(span) is not None and span.visit != visit  # no node did it
         if span.kind == "node" or by_hand:
@@ -52,10 +55,28 @@ def _visits(spans: Sequence[Span], length: int) -> list[RenderableType]:
                 parts.append(_indented(f"error: {line(span.error, length)}", 2, "red"))
         if span.kind == "node":
             continue
+        targets |= _targets(span)
+        if (span.visit, span.step_id) in broken:
+            if span.kind == "step":
+                parts += _interrupted(span, targets.get(span.step_id or "", ""), length)
+                continue
+            if _is_interruption(span):
+                continue  # told with the step
         telling = _TOLD.get(span.kind)
         if telling is not None:
             parts += telling(span, length)
     return parts
+
+
+def _is_interruption(span: Span) -> bool:
+    return span.kind == "event" and span.name == ChangeType.TASK_INTERRUPTED
+
+
+def _targets(span: Span) -> dict[str, str]:
+    """Return what each step of a new plan calls, or whom."""
+    output = span.output if isinstance(span.output, dict) else {}
+    made = span.kind == "decision" and span.name == "plan"
+    return {step: target for step, target, _ in output.get("steps", ())} if made else {}
 
 
 def kept_table(folder: str | Path) -> Table:
@@ -106,8 +127,15 @@ def _heading(cell: Cell, row: dict[str, Any]) -> RenderableType:
     return facts
 
 
-def _step(span: Span, length: int) -> list[RenderableType]:
-    mark, style = ("✗", "red") if span.error else ("✓", "green")
+def _interrupted(span: Span, target: str, length: int) -> list[RenderableType]:
+    """Tell a step that was interrupted: its attempt, what it called, since when, and why."""
+    calling = f" while it called {target}" if target else ""
+    text = f"interrupted{calling}, begun at {span.sim_start:g} s: {span.error}"
+    return [*_step(span, length, ("!", "yellow")), _indented(line(text, length), 6, "yellow")]
+
+
+def _step(span: Span, length: int, mark_of: tuple[str, str] | None = None) -> list[RenderableType]:
+    mark, style = mark_of or (("✗", "red") if span.error else ("✓", "green"))
     times = f"{span.sim_start:g} → {span.sim_end:g} s"
     name = (line(span.step_id), "bold")
     tried = f"  attempt {span.attempt}  "

@@ -12,9 +12,10 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from rich.cells import cell_len
 from rich.console import Console, RenderableType
 from rich.constrain import Constrain
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from agentlab.base.documents import interval, number, percent
@@ -35,6 +36,11 @@ MEASURE = 100
 
 BLOCKS = " ▏▎▍▌▋▊▉█"
 
+LEAST = 12
+"""Columns of text that a cell which may be folded needs to be read."""
+
+WHOLE = ("success", "run")
+"""Columns whose cells stay on one line, as somebody may copy them."""
 
 PLAN_ENDED = "end of plan"
 """What stopped a run that nothing stopped: its plan was gone through."""
@@ -50,7 +56,11 @@ def console() -> Console:
 
 
 def emit(to: Console, *parts: RenderableType) -> None:
-    """Print, without the blanks that fill lines up where no terminal shows them."""
+    """Print, without the blanks that fill lines up where no terminal shows them.
+
+    A table for which there is no room is printed as a list, so that nothing of it is left out.
+    """
+    parts = tuple(fitted(p, to.width) if isinstance(p, Table) else p for p in parts)
     if to.is_terminal:
         for part in parts:
             to.print(part)
@@ -89,9 +99,36 @@ def table(*headings: str) -> Table:
         numbers = heading.startswith(">")
         made.add_column(
             heading.removeprefix(">"), justify="right" if numbers else "left", overflow="fold",
-            no_wrap=numbers or heading == "success",
+            no_wrap=numbers or heading in WHOLE,
         )  # fmt: skip
     return made
+
+
+def fitted(rows: Table, width: int) -> Table:
+    """Return a table as it is, or where its cells would be cut to pieces, as a list.
+
+    A row of the list is a line for each of its cells, with the heading before it.
+    """
+    room = sum(_least(c) + 1 for c in rows.columns) - 1
+    if room <= width or not any(c.header for c in rows.columns):
+        return rows
+    listed = Table.grid(padding=(0, 1))
+    listed.add_column(style="bold")
+    listed.add_column(overflow="fold")
+    headings = [str(c.header) for c in rows.columns]
+    lines = zip(*(c.cells for c in rows.columns), strict=True)
+    for row, cells in zip(rows.rows, lines, strict=True):
+        for heading, cell in zip(headings, cells, strict=True):
+            if str(cell).strip():
+                listed.add_row(heading, cell, style=row.style)
+        listed.add_row("", "")
+    return listed
+
+
+def _least(column: Column) -> int:
+    """Return how many columns of the terminal a column of a table must have."""
+    longest = max((cell_len(str(text)) for text in (column.header, *column.cells)), default=0)
+    return longest if column.no_wrap else min(longest, LEAST)
 
 
 def leaderboard_table(board: pd.DataFrame, width: int) -> Table:

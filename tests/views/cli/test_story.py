@@ -8,6 +8,7 @@ import pytest
 from rich.console import Console
 
 from agentlab.runs.run import Run
+from agentlab.state.decisions import ReplanDecision
 from agentlab.views.cli.story import kept_story, kept_table
 from agentlab.workflows.named import get_workflow
 
@@ -77,3 +78,21 @@ def test_an_answer_of_the_lab_is_no_visit_of_its_own(notes, step):
     text = shown(kept_story(run))
     assert "(review)" not in text
     assert "  lab approved ask({})\n" in text
+
+
+def test_an_interrupted_step_is_told_with_what_it_called_and_since_when(notes, step):
+    slow = notes.tool("slow", seconds=9.0)
+    run = notes.start([step("a", "slow"), step("b")], tools=[slow], workers=2)
+    run.run_until(lambda state: "b" in state.results)
+    run.edit(
+        forced_decision=ReplanDecision(action="ABORT", reasoning="all is off"),
+        next_action="reflect",
+    )
+    run.finish()
+    assert run.plan.step("a").status == "interrupted"
+    text = shown(kept_story(run))
+    reason = run.plan.step("a").interruption_context.reason
+    told = f"interrupted while it called slow, begun at 0 s: {reason}\n"
+    assert "  ! a  attempt 1  0 → " in text
+    assert text.count(told) == 1
+    assert "TASK_INTERRUPTED" not in text  # said once
