@@ -192,8 +192,10 @@ class Registry(Mapping[str, Any]):
             ) from e
         try:
             return factory(*asked.positional, **asked.named)
-        except (AgentLabError, KeyboardInterrupt):
-            raise
+        except (AgentLabError, KeyboardInterrupt) as e:
+            if type(e) is not ConfigError:  # a subclass says by its kind what is wrong
+                raise
+            raise ConfigError(f"{self.kind} {seen(text)}: {e}") from e
         except (TypeError, ValueError) as e:
             raise ConfigError(f"{self.kind} {seen(text)}: {e}") from e
         except BaseException as e:  # of a factory that is anybody's: SystemExit, for one

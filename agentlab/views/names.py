@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 LONGEST_NAME = 34
@@ -16,8 +16,21 @@ def called_beside(levels: Iterable[Any]) -> dict[Any, str]:
     if len({len(p) for p in parts}) == 1 and len(known) > 1:
         same = [len(set(column)) == 1 for column in zip(*parts, strict=True)]
         parts = [[p for p, alike in zip(one, same, strict=True) if not alike] for one in parts]
-    names = (middle(" × ".join(one), LONGEST_NAME) for one in parts)
+    names = apart([" × ".join(one) for one in parts], LONGEST_NAME)
     return dict(zip(known, names, strict=True))
+
+
+def apart(names: Sequence[str], length: int) -> list[str]:
+    """Return names cut in the middle, as short as they may be without being taken for each other.
+
+    Examples
+    --------
+    >>> apart(["search(noise=0.1) × retry", "search(noise=0.2) × retry"], 9)
+    ['search(noi…1) × retry', 'search(noi…2) × retry']
+    """
+    while len({middle(name, length) for name in names}) < len(set(names)):
+        length += 4
+    return [middle(name, length) for name in names]
 
 
 def middle(text: str, length: int) -> str:

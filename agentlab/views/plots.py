@@ -17,7 +17,7 @@ from agentlab.base.documents import percent, shortened
 from agentlab.plans.layout import layout
 from agentlab.plans.task_plan import StepStatus, TaskPlan, TaskStep
 from agentlab.views.drawable import check_comparison, check_place, check_runs
-from agentlab.views.names import LONGEST_NAME, called_beside, middle
+from agentlab.views.names import LONGEST_NAME, apart, called_beside
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -87,7 +87,8 @@ def fault_curve(
     table = estimates(runs, metric, [by, "fault_rate"])
     found = list(dict.fromkeys(table[by]))
     many = len(found) > 4
-    ax = _axes(ax, (9.2, 4.4) if many else (6.4, 4.2))
+    ax = _axes(ax, (9.2, max(4.4, 0.9 + 0.19 * len(found))) if many else (6.4, 4.2))
+    called = apart([str(level) for level in found], 2 * LONGEST_NAME)
     for number, level in enumerate(found):
         line = table[table[by] == level].sort_values("fault_rate")
         colour = PALETTE[number % len(PALETTE)]
@@ -99,7 +100,7 @@ def fault_curve(
             ax.vlines(x, line["low"], line["high"], color=colour, alpha=0.5)
         ax.plot(
             x, line["value"], color=colour, marker=_marker(number), markersize=5,
-            linewidth=1.8, label=plain(middle(level, 2 * LONGEST_NAME)), clip_on=False, zorder=3,
+            linewidth=1.8, label=plain(called[number]), clip_on=False, zorder=3,
         )  # fmt: skip
     if metric == "success":
         _bounds(runs, ax)

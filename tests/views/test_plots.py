@@ -309,3 +309,12 @@ def test_a_name_is_cut_in_its_middle():
     for length in range(3, 30):
         cut = middle("x" * 20, length)
         assert len(cut) == min(length, 20)
+
+
+def test_the_curves_of_many_long_arms_keep_their_room_and_their_names():
+    planners = tuple(f"a_long_planner_name(option={i}, another=0.{i})" for i in range(7))
+    made = fault_curve(runs(("retry_then_replan(2, wait=3.0)", "never"), planners), by="arm")
+    drawn(made)
+    told = labels(made)
+    assert len(set(told)) == len(told) == 16
+    assert made.get_window_extent().height > 0.5 * made.figure.bbox.height

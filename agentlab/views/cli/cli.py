@@ -271,6 +271,10 @@ def show(
     from agentlab.views.cli.terminal import console, emit, runs_table
 
     if kept.holds_runs(folder):
+        if failed or arm or scenario:
+            raise StudyError(
+                f"{folder}: holds kept runs; --failed, --arm and --scenario choose among a study's"
+            )
         found = kept.look(folder, run) if run is not None else None
         told = kept_table(folder) if found is None else kept_story(found, 0 if full else 160)
         emit(console(), told)

@@ -607,7 +607,7 @@ def test_schemas_of_every_form_are_told_and_asked_for(notes):
 
 
 def test_its_arguments(tmp_path):
-    with pytest.raises(StudyError, match="expected limits"):
+    with pytest.raises(StudyError, match="max_steps: expected"):
         al.grid(planner="contract(max_steps=0)", lm="scripted:x.json")
     with pytest.raises(StudyError, match="max_step"):
         al.grid(planner="contract(max_step=3)", lm="scripted:x.json")

@@ -257,8 +257,8 @@ def test_in_a_run_the_privileged_one_sees_what_the_agent_does_not():
 @pytest.mark.parametrize(
     ("text", "error", "match"),
     [
-        ("search(patience=0)", ConfigError, "at least 1"),
-        ("search(expansions=0)", ConfigError, "at least 1"),
+        ("search(patience=0)", ConfigError, "equal to 1, got 0"),
+        ("search(expansions=0)", ConfigError, "equal to 1, got 0"),
         ("search(patience='x')", ConfigError, "search"),
         ("search(privilegd=True)", ConfigError, "did you mean 'privileged'"),
         ("search(1, 2, 3, 4)", ConfigError, "planner search"),

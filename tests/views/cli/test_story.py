@@ -6,9 +6,11 @@ import io
 
 import pytest
 from rich.console import Console
+from typer.testing import CliRunner
 
 from agentlab.runs.run import Run
 from agentlab.state.decisions import ReplanDecision
+from agentlab.views.cli.cli import app
 from agentlab.views.cli.story import kept_story, kept_table
 from agentlab.workflows.named import get_workflow
 
@@ -96,3 +98,10 @@ def test_an_interrupted_step_is_told_with_what_it_called_and_since_when(notes, s
     assert "  ! a  attempt 1  0 → " in text
     assert text.count(told) == 1
     assert "TASK_INTERRUPTED" not in text  # said once
+
+
+@pytest.mark.parametrize("option", [["--failed"], ["--arm", "a"], ["--scenario", "s"]])
+def test_options_for_a_study_are_refused_for_kept_runs(waiting, tmp_path, option):
+    found = CliRunner().invoke(app, ["show", str(tmp_path), *option])
+    assert found.exit_code == 2
+    assert "holds kept runs" in found.stderr
