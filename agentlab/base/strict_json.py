@@ -32,9 +32,11 @@ NODES = 200_000
 """Values in a YAML file, with those that its aliases repeat."""
 
 _TOKEN = re.compile(
-    r'"(?:[^"\\]|\\.)*"(?P<colon>\s*:)?|[][{},]|-?(?:\d+(?:\.\d+)?(?:[eE][+-]?\d+)?|Infinity)|NaN',
+    r'"(?:[^"\\]|\\.)*"(?P<colon>\s*:)?|[][{},]|'
+    r"-?(?:[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|Infinity)|NaN",
     re.DOTALL,
 )
+"""A number ends where the parser's does: it may have met one in what goes on as no number."""
 _WORDS = {
     "Expecting value": "expected a value",
     "Expecting property name": "expected a key in double quotes",
@@ -110,7 +112,8 @@ class _Wrong(Exception):
 
 def _placed(text: str, depth: int, problem: str) -> JsonError:
     """Return the first problem with its place, which is looked for where that takes no time."""
-    return next(all_problems(text, depth)) if len(text) <= PLACED else JsonError(problem)
+    unplaced = JsonError(problem)
+    return next(all_problems(text, depth), unplaced) if len(text) <= PLACED else unplaced
 
 
 def _refuse(word: str) -> NoReturn:

@@ -110,6 +110,8 @@ def reviewed(
         raise UnknownNameError("answer", str(answer), known)
     if (arguments is not None) != (answer == Answer.EDIT):
         raise RunError(f"arguments come with the answer 'edit' and no other, got {seen(answer)}")
+    if not isinstance(arguments, Mapping | None):
+        raise RunError(f"expected the arguments by name, a mapping, got {seen(arguments)}")
     given = pending.arguments if arguments is None else dict(arguments)
     tool = tools.get(pending.tool)
     problem = None if tool is None or answer == Answer.REJECT else tool.check(given)

@@ -87,6 +87,7 @@ def runs_frame(cells: Iterable[CellResult], asked_only: bool = True) -> pd.DataF
         r["answer"] = json.dumps(r.get("answer"), ensure_ascii=False)
         r |= {k: _encodable(v) for k, v in r.items() if isinstance(v, str) and not v.isascii()}
     frame = pd.DataFrame(rows["arm"]).reindex(columns=list(RUNS))
+    frame["cell"] = frame["cell"].astype("str")  # of no runs, too: spans are joined on it
     for name in ("floor", "ceiling", "twin_success", "recovered"):
         frame[name] = frame[name].astype("float64")
     frame["success"] = frame["success"].astype(bool)

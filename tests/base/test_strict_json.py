@@ -243,3 +243,10 @@ def test_what_it_would_not_read_is_no_json(value):
     assert not is_json(ring)
     for fine in (10**308, -(10**308), 1.7e308, True, None, nested(DEPTH), "\ud800"):
         assert is_json(fine)
+
+
+@pytest.mark.parametrize("rest", ["e9", ".5", "-1", "2001-99-99", "e+308", "..", "E", "+", "x"])
+@pytest.mark.parametrize("number", ["1e999", "-1.5E+3081", "1" * 400])
+def test_a_number_ends_where_the_parser_ends_it(number, rest):
+    with pytest.raises(JsonError):
+        read_json(f"[{number}{rest}]")

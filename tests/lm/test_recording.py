@@ -592,3 +592,16 @@ def test_the_lines_are_json_lines(tmp_path):
     shutil.copy(path, tmp_path / "copy.jsonl")
     assert len(Recording(tmp_path / "copy.jsonl")) == 1
     assert Reply("x").finish == "stop"
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [(f, v) for f in ("key", "occurrence", "seed", "endpoint")
+     for v in ([], {}, True, 1.5, "0" if f in ("occurrence", "seed") else 0)],
+)  # fmt: skip
+def test_a_line_whose_name_has_another_type_is_refused(tmp_path, field, value):
+    line = line_of("k", 0, 0, "said")
+    path = tmp_path / "r.jsonl"
+    path.write_text(json.dumps({**line, field: value}) + "\n")
+    with pytest.raises(ReplayError, match="line 1: no recording"):
+        Recording(path, "replay")

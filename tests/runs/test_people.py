@@ -509,3 +509,14 @@ def test_faults_come_only_after_the_answer(desk):
     run.review("s0", "approve")
     run.finish()
     assert run.state.delivered
+
+
+@pytest.mark.parametrize("arguments", ["abc", ["x"], [["order", "1"]], 5, True, ""])
+def test_edited_arguments_that_are_no_mapping_are_refused_and_the_run_still_waits(desk, arguments):
+    run = waiting(desk)
+    [call] = run.waiting
+    with pytest.raises(RunError, match="expected the arguments by name"):
+        run.review(call.call_id, "edit", arguments)
+    with pytest.raises(RunError, match="expected the arguments by name"):
+        run.fork(review={call.call_id: {"answer": "edit", "arguments": arguments}})
+    assert run.waiting == (call,)

@@ -13,7 +13,7 @@ import agentlab as al
 from agentlab.environments.chain import generate
 from agentlab.environments.fault_plan import WorldEvent
 from agentlab.errors import UnknownNameError
-from agentlab.study.frames import KEYS, RUNS, runs_frame, unpacked
+from agentlab.study.frames import KEYS, RUNS, joined as spans_of_runs, runs_frame, unpacked
 from agentlab.trace.span import COLUMNS
 from agentlab.trace.stored import CellResult
 
@@ -310,3 +310,10 @@ def test_fields_become_columns():
     assert out.index.tolist() == [5, 6, 9]
     assert list(out.columns) == ["n", "a", "b"]
     np.testing.assert_array_equal(out["a"], [1, np.nan, 2])
+
+
+def test_spans_of_no_run_join_to_an_empty_frame():
+    spans = pd.DataFrame({"cell": ["of another study"], "kind": ["lm"]})
+    found = spans_of_runs(spans, runs_frame([]))
+    assert found.empty
+    assert list(found.columns) == [*KEYS, "kind"]
