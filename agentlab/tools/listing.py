@@ -17,7 +17,7 @@ from typing import Any
 from agentlab.base.documents import Json, shortened
 from agentlab.base.schemas import schema_validator
 from agentlab.base.secrets import HIDDEN
-from agentlab.errors import ConfigError, ToolFailure
+from agentlab.errors import ConfigError, ToolFailure, raised
 from agentlab.tools.server import McpServer
 from agentlab.tools.tool import Effect, Tool
 
@@ -170,7 +170,7 @@ def as_listed(server: str, listed: Mapping[str, Any]) -> dict[str, Tool]:
     Raises
     ------
     ConfigError
-        What it lists was not kept.
+        What it lists was not kept, or is no document of ``as_document``.
     """
 
     def call(**arguments: Any) -> Json:
@@ -178,11 +178,16 @@ def as_listed(server: str, listed: Mapping[str, Any]) -> dict[str, Tool]:
 
     if server not in listed:
         raise ConfigError(f"what MCP server {server!r} lists was not kept: it was never started")
-    return {
-        row["name"]: Tool(
-            name=f"{server}/{row['name']}", service="mcp", function=call,
-            effect=Effect(row["effect"]),
-            **{k: row[k] for k in ("description", "parameters", "returns", "timeout")},
-        )
-        for row in listed[server]
-    }  # fmt: skip
+    try:
+        return {
+            row["name"]: Tool(
+                name=f"{server}/{row['name']}", service="mcp", function=call,
+                effect=Effect(row["effect"]),
+                **{k: row[k] for k in ("description", "parameters", "returns", "timeout")},
+            )
+            for row in listed[server]
+        }  # fmt: skip
+    except (KeyError, TypeError, ValueError) as e:
+        raise ConfigError(
+            f"what MCP server {server!r} lists was kept in a form that is not ours: {raised(e)}"
+        ) from e

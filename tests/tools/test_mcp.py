@@ -325,3 +325,11 @@ def test_a_result_that_is_no_json_is_its_text(odd):
     assert _content(result) == "much"
     result.structured_content = {"x": [10**308]}
     assert _content(result) == {"x": [10**308]}
+
+
+@pytest.mark.parametrize("kept", [None, 5, [None], ["a"], [{}], [{"name": "a", "effect": []}]])
+def test_a_kept_listing_of_another_form_is_refused(kept):
+    from agentlab.tools.listing import as_listed
+
+    with pytest.raises(ConfigError, match="in a form that is not ours"):
+        as_listed("s", {"s": kept})
