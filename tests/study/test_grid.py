@@ -49,7 +49,7 @@ def test_a_label_names_what_is_not_the_default():
         ({"planner": "serach"}, "arm 'serach × never': unknown planner 'serach'; did you mean"),
         ({"strategy": "retrai(2)"}, "unknown strategy 'retrai'; did you mean 'retry'"),
         ({"strategy": ["never", "retry(n=2)"]}, r"arm 'search × retry\(n=2\)': strategy retry"),
-        ({"strategy": "retry(-1)"}, "number of retries k of at least 0, got -1"),
+        ({"strategy": "retry(-1)"}, "k: expected a number greater than or equal to 0, got -1"),
         ({"planner": "reference(noise=2)"}, "noise between 0 and 1, got 2"),
         ({"planner": "__import__('os')"}, "unknown planner"),
         ({"planner": "search(lambda: 1)"}, "literal arguments"),

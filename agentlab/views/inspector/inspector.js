@@ -338,7 +338,7 @@ function render({ model, el }) {
     progress.max = Math.max(view.steps, 1);
     progress.value = view.settled;
     const counted = `${view.settled} of ${view.steps} steps settled`;
-    settled.textContent = view.steps ? counted : "no steps";
+    settled.textContent = view.steps ? counted : view.planned ? "no steps" : "no plan yet";
 
     edit(view.editor, past);
     el.classList.toggle("agentlab-running", view.running);

@@ -313,6 +313,7 @@ class Inspector(Placed):
             "place": "where the run stands" if at == last else f"before {run.visited[at]}",
             "settled": sum(s.settled for s in steps),
             "steps": len(steps),
+            "planned": state.task_plan is not None,
             "message": self._message,
             "runs": [clean(named(r)) for r in self.runs],
             "run": self.runs.index(run),
