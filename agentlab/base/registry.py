@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from importlib import import_module
 from types import FunctionType
 from typing import Any, NamedTuple, TypeVar
@@ -181,7 +181,7 @@ class Registry(Mapping[str, Any]):
         return made
 
     def _called(self, text: str, factory: Callable[..., Any], asked: Named) -> Any:
-        signature = inspect.signature(factory)
+        signature = _signature(factory)
         try:
             signature.bind(*asked.positional, **asked.named)
         except TypeError as e:
@@ -282,6 +282,12 @@ def _uses_agentlab(function: Any) -> bool:
 def _root(thing: Any) -> str:
     name = getattr(thing, "__name__", "") if inspect.ismodule(thing) else None
     return str(name or getattr(thing, "__module__", "")).partition(".")[0]
+
+
+@lru_cache(maxsize=256)
+def _signature(factory: Callable[..., Any]) -> inspect.Signature:
+    """Return what a class or function takes: a study asks for each name in every cell."""
+    return inspect.signature(factory)
 
 
 def signature_text(factory: Callable[..., Any]) -> str:
