@@ -114,9 +114,8 @@ class Contract(Prompted):
         PlanParseError
             A reply breaks the contract, or is no plan that this lab can carry out.
         PlanError
-            The task is blank, or a tool's schema is not self-contained.
-        ConfigError
-            ``direct`` names no capability of this lab.
+            The task is blank, a tool's schema is not self-contained, or ``direct`` names no
+            capability of this lab.
         LMError
             No reply came.
         """
