@@ -135,7 +135,7 @@ def is_maker(value: Any) -> bool:
     return inspect.Parameter.VAR_POSITIONAL not in kinds  # f(*args) waits for some
 
 
-def takes(function: Any, n: int) -> bool:
+def accepts(function: Any, n: int) -> bool:
     """Say whether a function can be called with so many arguments."""
     try:
         inspect.signature(function).bind(*[None] * n)

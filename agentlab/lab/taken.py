@@ -16,13 +16,13 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from agentlab.base.arrived import (
+    accepts,
     arrived,
     called,
     is_factory,
     is_table,
     refused,
     rows_of,
-    takes,
     whole,
 )
 from agentlab.base.refusals import explain
@@ -291,7 +291,7 @@ def reviewer_of(review: Any) -> Any:
     expected = "'approve', 'reject' or a function of the PendingApproval"
     if not callable(review):
         raise UnknownNameError("review", arrived(review), ("approve", "reject"))
-    if isinstance(review, type) or not takes(review, 1):
+    if isinstance(review, type) or not accepts(review, 1):
         raise refused("review", expected, review)
     if inspect.iscoroutinefunction(review):
         raise ConfigError(f"review: {arrived(review)} is async; make it a plain def")

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from agentlab.base.arrived import arrived, called, is_factory, is_maker, refused, required, takes
+from agentlab.base.arrived import accepts, arrived, called, is_factory, is_maker, refused, required
 from agentlab.base.built_in import METHOD
 from agentlab.base.registry import registry
 from agentlab.errors import ConfigError, suggest
@@ -79,7 +79,7 @@ def mind_of(kind: str, given: Any) -> Any:
         if isinstance(given, type) and not callable(getattr(given, method, None)):
             raise refused(kind, expected, given, _names(kind))
         made = called(kind, expected, given)
-    elif is_factory(given) and takes(given, 2):
+    elif is_factory(given) and accepts(given, 2):
         made = _BY_FUNCTION[kind](given)
         if inspect.iscoroutinefunction(given):
             raise ConfigError(
@@ -97,7 +97,7 @@ def mind_of(kind: str, given: Any) -> Any:
 def _check_method(kind: str, made: Any, method: Any) -> None:
     """Refuse a method that cannot be called as it will be, before anything has run."""
     told = f"{kind}: {METHOD[kind]} of {arrived(made)}"
-    if not takes(method, 2):
+    if not accepts(method, 2):
         raise ConfigError(f"{told} must take ({_OF[kind]}), got {required(method)}")
     if inspect.iscoroutinefunction(method):
         raise ConfigError(f"{told} is async and would not be awaited; make it a plain def")
