@@ -362,7 +362,19 @@ def _pieces(value: Any, length: int) -> Iterator[str]:
         except Exception:  # a number of too many digits
             yield kind.__name__
     else:
-        yield f"{'an' if kind.__name__[:1].lower() in 'aeiou' else 'a'} {kind.__name__}"
+        yield a_kind(value)
+
+
+def a_kind(value: object) -> str:
+    """Return the name of a value's class with its article.
+
+    Examples
+    --------
+    >>> a_kind(1), a_kind([])
+    ('an int', 'a list')
+    """
+    name = told(type(value).__name__, 100)
+    return f"{'an' if name[:1].lower() in tuple('aeiou') else 'a'} {name}"
 
 
 def suggest(name: str, known: Iterable[str]) -> str:
@@ -394,7 +406,7 @@ def told(text: str, length: int = TOLD) -> str:
     ('half \\\\ud800', 'xxxx…')
     """
     whole = text[: length + 1].encode("utf-8", "backslashreplace").decode("utf-8")
-    return whole if len(whole) <= length else f"{whole[: length - 1]}…"
+    return shortened(whole, length)
 
 
 def raised(error: BaseException) -> str:

@@ -13,7 +13,7 @@ from numbers import Real
 from types import ModuleType
 from typing import Any
 
-from agentlab.errors import AgentLabError, ConfigError, raised, seen
+from agentlab.errors import AgentLabError, ConfigError, a_kind, raised, seen
 
 
 def arrived(value: Any) -> str:
@@ -37,9 +37,8 @@ def arrived(value: Any) -> str:
         return f"a coroutine of {value.__name__}"
     if inspect.isroutine(value):
         return f"the function {getattr(value, '__name__', kind)}"
-    article = "an" if kind[:1].lower() in "aeiou" else "a"
     size = _size(value)
-    return f"{article} {kind}" if size is None else f"{article} {kind} of {size}"
+    return a_kind(value) if size is None else f"{a_kind(value)} of {size}"
 
 
 def instance(

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from pydantic import TypeAdapter
 
-from agentlab.errors import ConfigError, raised, told
+from agentlab.errors import ConfigError, raised, seen, told
 from agentlab.tools.docstring import described
 from agentlab.tools.signature import NOTHING, Parameter, Signature, resolved
 
@@ -151,7 +151,7 @@ def _refuse(thing: Any) -> None:
             "calls its .invoke({...})"
         )
     if not callable(thing):
-        raise ConfigError(f"expected a function to make a tool of, got {told(repr(thing), 200)}")
+        raise ConfigError(f"expected a function to make a tool of, got {seen(thing)}")
     name, called = name_of(thing), _called(thing)
     for yields, kind in (
         (inspect.isgeneratorfunction, "a generator"),

@@ -12,10 +12,10 @@ from inspect import isawaitable
 from typing import Any
 
 from agentlab.base.documents import Json
-from agentlab.errors import JsonError, ToolFailure, failure, raised, told
+from agentlab.errors import JsonError, ToolFailure, a_kind, failure, raised, told
 from agentlab.tools.calls import ToolError
 from agentlab.tools.loop import awaited
-from agentlab.tools.result import a_kind, as_json
+from agentlab.tools.result import as_json
 from agentlab.tools.tool import Tool
 
 

@@ -29,7 +29,7 @@ from pydantic import BaseModel, TypeAdapter
 from pydantic_core import to_jsonable_python
 
 from agentlab.base.documents import Json
-from agentlab.errors import JsonError, raised, told
+from agentlab.errors import JsonError, a_kind, raised, told
 
 SIZE = 1 << 26
 """Bytes, roughly, that a result may have: a checkpoint holds it several times, and SQLite takes a
@@ -326,12 +326,6 @@ def _pandas(value: Any) -> str:
     if isinstance(value, date):
         return "is NaT: return None where there is no time"
     return f"is {a_kind(value)} of pandas{ways.get(type(value).__name__, '')}"
-
-
-def a_kind(value: object) -> str:
-    """Return the name of a value's class with its article."""
-    name = told(type(value).__name__, 100)
-    return f"an {name}" if name[:1].lower() in "aeiou" and name[:1] else f"a {name}"
 
 
 def _seen(value: Any) -> str:
