@@ -18,7 +18,7 @@ from agentlab.minds.rules import REASONS
 from agentlab.minds.strategies.triggers import told
 from agentlab.plans.task_plan import StepStatus
 from agentlab.state.decisions import Trigger, TriggerPoint
-from agentlab.state.events import REACT, ContextChangeEvent
+from agentlab.state.events import payload_text
 from agentlab.state.state import State
 
 dspy: Any = load_dspy()
@@ -111,7 +111,7 @@ def situation_report(trigger: Trigger, state: State) -> dict[str, str]:
             finished.append(f"{line}, gave {canonical(s.result)[:400]}")
         else:
             remaining.append(f"{line}: {s.error}" if s.error else line)
-    changes = [f"- {e.severity} {told([e])}{_payload(e)}" for e in state.fresh_events]
+    changes = [f"- {e.severity} {told([e])}{payload_text(e)}" for e in state.fresh_events]
     mind = f"Replans left: {state.replans_left}."
     if trigger.point is TriggerPoint.STALL:
         mind += " Nothing runs and nothing can start: to CONTINUE would end in ABORT."
@@ -121,11 +121,6 @@ def situation_report(trigger: Trigger, state: State) -> dict[str, str]:
         "changes": "\n".join(changes) or none, "remaining": "\n".join(remaining) or none,
         "mind": mind,
     }  # fmt: skip
-
-
-def _payload(event: ContextChangeEvent) -> str:
-    shown = {k: v for k, v in event.payload.items() if k != REACT}
-    return f" {canonical(shown)[:400]}" if shown else ""
 
 
 def situation(state: State) -> dict[str, str]:

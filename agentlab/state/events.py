@@ -11,6 +11,7 @@ from typing import Any
 
 from pydantic import Field
 
+from agentlab.base.documents import canonical
 from agentlab.base.values import Document, Value
 
 
@@ -81,3 +82,15 @@ class ContextChangeEvent(Value):
     """What else is known; see ``REACT`` and ``LEARNED``."""
     occurred_at: float = 0.0
     """Seconds of the run's clock; by the wall clock it stands in the event's span."""
+
+
+def payload_text(event: ContextChangeEvent) -> str:
+    """Return an event's payload as a prompt tells it, with a space before it; "" where it is empty.
+
+    Examples
+    --------
+    >>> payload_text(ContextChangeEvent(type="EXTERNAL_SIGNAL", payload={"react": True, "km": 3}))
+    ' {"km":3}'
+    """
+    shown = {k: v for k, v in event.payload.items() if k != REACT}
+    return f" {canonical(shown)[:400]}" if shown else ""

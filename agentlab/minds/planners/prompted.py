@@ -14,7 +14,7 @@ from agentlab.errors import ConfigError, seen
 from agentlab.minds.base import FULL, INITIAL, PlanRequest
 from agentlab.minds.planners.definitions import Definitions, has_references
 from agentlab.plans.task_plan import StepStatus, TaskStep
-from agentlab.state.events import REACT, ChangeType
+from agentlab.state.events import ChangeType, payload_text
 
 MAX_ITEMS = 16
 TEXT = {"type": "string", "maxLength": 200}
@@ -204,17 +204,14 @@ def situation_text(request: PlanRequest) -> str:
 
 def _news(request: PlanRequest) -> list[str]:
     """Say what happened that the rest of the prompt does not: nothing of a step that failed."""
-    steps = request.earlier or ()
-    known = {s.step_id for s in getattr(steps, "steps", ())}
+    known = set() if request.earlier is None else {s.step_id for s in request.earlier.steps}
     lines = []
     for event in request.changes:
         of_a_step = event.type in STEP_EVENTS and event.task_id in known
         if event.type is ChangeType.MILESTONE_REACHED or of_a_step:
             continue
-        payload = {k: v for k, v in event.payload.items() if k != REACT}
         about = f" at {event.task_id}" if event.task_id else ""
-        more = f" {canonical(payload)[:400]}" if payload else ""
-        line = f"- {WORDS[event.type]}{about}: {event.description}{more}"
+        line = f"- {WORDS[event.type]}{about}: {event.description}{payload_text(event)}"
         lines += [] if line in lines else [line]
     return ["What happened meanwhile (mind it):", *lines] if lines else []
 
