@@ -19,8 +19,11 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _LONG = 300
 """Characters of a violation that are told."""
 
-_NAMED = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
-_DATA = frozenset({"const", "enum", "default", "examples"})
+NAMED = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
+"""Keywords whose value is schemas by name, not a schema."""
+
+DATA = frozenset({"const", "enum", "default", "examples"})
+"""Keywords whose value is data, not a schema."""
 
 
 def object_schema(
@@ -133,11 +136,11 @@ def _foreign(schema: Any) -> Iterator[str]:
     if not isinstance(schema, Mapping):
         return
     for key, value in schema.items():
-        if key in _NAMED and isinstance(value, Mapping):
+        if key in NAMED and isinstance(value, Mapping):
             for inner in value.values():
                 yield from _foreign(inner)
         elif isinstance(value, (list, Mapping)):
-            if key not in _DATA:
+            if key not in DATA:
                 yield from _foreign(value)
         elif key in ("$ref", "$dynamicRef") and not str(value).startswith("#"):
             yield f"{key} {seen(value)} leads out of the schema"

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from agentlab.base.documents import Json, shortened
-from agentlab.base.schemas import schema_validator
+from agentlab.base.schemas import NAMED, schema_validator
 from agentlab.base.secrets import HIDDEN
 from agentlab.errors import ConfigError, ToolFailure, raised
 from agentlab.tools.server import McpServer
@@ -28,7 +28,6 @@ MAX_BYTES = 32 << 20
 """Of a server's whole list."""
 LONGEST_NAME = 200
 
-_NAMED = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
 _SAID = frozenset({"title", "description", "$comment", "default", "examples"})
 """Keywords that accept and refuse nothing."""
 
@@ -133,7 +132,7 @@ def _hidden(schema: Any, path: str = "") -> Iterator[str]:
             here = f"{path}.{key}".lstrip(".")
             if HIDDEN in key:
                 yield path or "the top"
-            elif key in _NAMED and isinstance(value, Mapping):
+            elif key in NAMED and isinstance(value, Mapping):
                 yield from _named(value, here)
             elif key not in _SAID:
                 yield from _hidden(value, here)

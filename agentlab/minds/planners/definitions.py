@@ -18,12 +18,13 @@ from typing import Any
 from urllib.parse import unquote
 
 from agentlab.base.documents import canonical
+from agentlab.base.schemas import DATA, NAMED
 from agentlab.plans.parsing import fresh_id
 
-_NAMED = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
-_DATA = frozenset({"const", "enum", "default", "examples"})
-_PLACED = frozenset({"$id", "$schema", "$anchor", "$dynamicAnchor", "$defs", "definitions"})
+PLACED = frozenset({"$id", "$schema", "$anchor", "$dynamicAnchor"})
 """Keywords that mean something only where the schema stood."""
+
+_LEFT = PLACED | {"$defs", "definitions"}
 _REFERENCES = ("$ref", "$dynamicRef")
 
 
@@ -99,11 +100,11 @@ class _Document:
             if key in _REFERENCES and isinstance(value, str):
                 if name := self._named_as(value, root):
                     made["$ref"] = f"#/$defs/{name}"
-            elif key in _NAMED and isinstance(value, Mapping):
-                if key not in _PLACED:
+            elif key in NAMED and isinstance(value, Mapping):
+                if key not in _LEFT:
                     made[key] = {k: self.moved(v, root) for k, v in value.items()}
-            elif key not in _PLACED:
-                made[key] = value if key in _DATA else self.moved(value, root)
+            elif key not in _LEFT:
+                made[key] = value if key in DATA else self.moved(value, root)
         return made
 
     def _named_as(self, reference: str, root: Any) -> str | None:
@@ -137,5 +138,5 @@ def _anchored(schema: Any, name: str) -> Iterator[Any]:
         if name in (schema.get("$anchor"), schema.get("$dynamicAnchor")):
             yield schema
         for key, value in schema.items():
-            if key not in _DATA:
+            if key not in DATA:
                 yield from _anchored(value, name)

@@ -12,16 +12,12 @@ from agentlab.base.documents import Json, canonical
 from agentlab.base.strict_json import read_json_file
 from agentlab.errors import ConfigError, seen
 from agentlab.minds.base import FULL, INITIAL, PlanRequest
-from agentlab.minds.planners.definitions import Definitions, has_references
+from agentlab.minds.planners.definitions import PLACED, Definitions, has_references
 from agentlab.plans.task_plan import StepStatus, TaskStep
 from agentlab.state.events import ChangeType, payload_text
 
 MAX_ITEMS = 16
 TEXT = {"type": "string", "maxLength": 200}
-
-
-_PLACED = frozenset({"$id", "$schema", "$anchor", "$dynamicAnchor"})
-"""Keywords that mean something only where the schema stood."""
 
 
 def arguments_schema(parameters: Mapping[str, Any], definitions: Definitions) -> dict[str, Any]:
@@ -50,7 +46,7 @@ def _unplaced(schema: Any) -> Any:
         return [_unplaced(item) for item in schema]
     if not isinstance(schema, Mapping):
         return schema
-    return {k: _unplaced(v) for k, v in schema.items() if not (k in _PLACED and isinstance(v, str))}
+    return {k: _unplaced(v) for k, v in schema.items() if not (k in PLACED and isinstance(v, str))}
 
 
 def _or_references(schema: Mapping[str, Any]) -> dict[str, Any]:
