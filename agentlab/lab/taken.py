@@ -35,7 +35,7 @@ from agentlab.environments.scenario import Scenario
 from agentlab.environments.suites import Suite, find_agents, suite_names
 from agentlab.errors import AgentLabError, ConfigError, UnknownNameError, suggest
 from agentlab.lab.named import checked_workers, connected
-from agentlab.lm.model import Model
+from agentlab.lm.model import NAMES_A_MODEL, Model
 from agentlab.minds.functions import mind_of, strategy_of
 from agentlab.state.config import AgentConfig, AgentRegistry, load_registry
 from agentlab.tools.tool import Permissions, Tool, ToolRegistry
@@ -43,10 +43,6 @@ from agentlab.tools.tool import Permissions, Tool, ToolRegistry
 R = TypeVar("R", bound=Value)
 
 _SCENARIO = "a Scenario, such as al.load_suite('travel')[0]"
-_LM = (
-    "a name such as 'openai/gpt-4o-mini' or 'openai/NAME@http://127.0.0.1:8765/v1', an "
-    "agentlab.lm.Model or a dspy.LM"
-)
 
 
 def record_of(what: str, kind: type[R], given: Any, expected: str, do: str = "") -> R:
@@ -162,7 +158,7 @@ def no_model(given: Any) -> AgentLabError:
         do = "a function is a script: al.lm.scripted_model(function)"
     elif isinstance(given, (list, tuple)) and given:
         do = "a list of replies is a script: al.lm.scripted_model([...]); a grid takes several lms"
-    return refused("lm", _LM, given, do)
+    return refused("lm", NAMES_A_MODEL, given, do)
 
 
 def agent_of(given: Any, registry: AgentRegistry | None) -> str | AgentConfig | None:

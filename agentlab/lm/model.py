@@ -19,6 +19,12 @@ from agentlab.lm.serde import load_dspy
 from agentlab.lm.text_tools import TextTools, by_text
 from agentlab.lm.thinking import Habit, Thoughts
 
+NAMES_A_MODEL = (
+    "a name such as 'openai/gpt-4o-mini' or 'openai/NAME@http://127.0.0.1:8765/v1', an "
+    "agentlab.lm.Model or a dspy.LM"
+)
+"""What stands for a language model, in errors."""
+
 
 @dataclass(frozen=True)
 class Model:

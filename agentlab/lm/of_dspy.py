@@ -16,14 +16,8 @@ from agentlab.base.arrived import refused
 from agentlab.base.documents import is_json
 from agentlab.errors import ConfigError
 from agentlab.lm.connect import SETTINGS, connect
-from agentlab.lm.model import Model
+from agentlab.lm.model import NAMES_A_MODEL, Model
 from agentlab.lm.settings import ModelSettings
-
-NAMES = (
-    "a name such as 'openai/gpt-4o-mini' or 'openai/NAME@http://127.0.0.1:8765/v1', an "
-    "agentlab.lm.Model or a dspy.LM"
-)
-"""What stands for a language model."""
 
 _KEYS = ("api_key", "api_base", "base_url", "timeout")
 _CLIENT = frozenset(
@@ -51,7 +45,7 @@ def model_of_dspy(lm: Any) -> Model:
     """
     kwargs = getattr(lm, "kwargs", None)
     if type(lm).__name__ != "LM" or not isinstance(kwargs, dict):
-        raise refused("lm", NAMES, lm, "al.lm.scripted_model([...]) makes one of a script")
+        raise refused("lm", NAMES_A_MODEL, lm, "al.lm.scripted_model([...]) makes one of a script")
     given = {k: v for k, v in kwargs.items() if v is not None and k != "rollout_id"}
     own = {k: v for k, v in given.items() if k not in _KEYS}
     unknown = [k for k in own if k in _CLIENT or not is_json(own[k])]
@@ -72,12 +66,13 @@ def model_of_dspy(lm: Any) -> Model:
         base_url=str(url) if url else None,
         api_key=SecretStr(str(key)) if key else None,
     )
-    try:
-        timeout = float(given.get("timeout", 120.0))
-    except (TypeError, ValueError):
-        raise refused("lm: timeout of the dspy.LM", "seconds", given["timeout"]) from None
-    retries = 2 if lm.num_retries == _RETRIES else lm.num_retries
-    model = connect(lm.model, settings, timeout=timeout, retries=retries)
+    said: dict[str, Any] = {} if lm.num_retries == _RETRIES else {"retries": lm.num_retries}
+    if "timeout" in given:
+        try:
+            said["timeout"] = float(given["timeout"])
+        except (TypeError, ValueError):
+            raise refused("lm: timeout of the dspy.LM", "seconds", given["timeout"]) from None
+    model = connect(lm.model, settings, **said)
     return replace(model, settings={**model.settings, **own})
 
 
