@@ -22,6 +22,7 @@ from agentlab.base.surrogates import spelled
 from agentlab.errors import JsonError
 from agentlab.lm.serde import load_dspy
 from agentlab.lm.settings import NOBODY, Persona
+from agentlab.lm.thinking import UNSEEN
 
 dspy: Any = load_dspy()
 
@@ -29,8 +30,6 @@ ParseError: Any = dspy.utils.exceptions.AdapterParseError
 """What dspy raises for a reply that came and cannot be read."""
 
 _FENCE = re.compile(r"(?P<marks>`{3,}|~{3,})[ \t]*(?:json[c5]?(?![^\s{\[\"]))?", re.IGNORECASE)
-_UNSEEN = " \t\r\n\v\f\ufeff\u200b\u200c\u200d\u2060"
-"""What stands around a document and is not seen: blanks, a byte order mark, no width."""
 
 
 class TextAdapter(dspy.Adapter):  # type: ignore[misc]
@@ -181,12 +180,12 @@ def unfenced(completion: str) -> str:
 
     What is not seen around it (a byte order mark, characters of no width) is taken off, too.
     """
-    text = completion.strip(_UNSEEN)
+    text = completion.strip(UNSEEN)
     opening = _FENCE.match(text)
     marks = opening["marks"] if opening else ""
     if opening is None or not text.endswith(marks) or len(text) < 2 * len(marks):
         return text
-    inside = text[opening.end() : -len(marks)].strip(_UNSEEN)
+    inside = text[opening.end() : -len(marks)].strip(UNSEEN)
     return text if inside.endswith(marks[0]) else inside
 
 

@@ -60,14 +60,14 @@ class TextTools(Wrapper):
         """Return the whole reply."""
         if not _about_tools(request) or self._native():
             return self._apart.complete(request)
-        return called(self._apart.complete(spelled(request)), request)
+        return called(self._apart.complete(as_text(request)), request)
 
     def stream(self, request: Request) -> Iterator[Event]:
         """Yield the reply's events; of the text what is certain to be no call, as it comes."""
         if not _about_tools(request) or self._native():
             yield from self._apart.stream(request)
             return
-        events, text, told, asked = [], "", 0, spelled(request)
+        events, text, told, asked = [], "", 0, as_text(request)
         for event in self._apart.stream(asked):
             events.append(event)
             if event.type == "start":
@@ -122,11 +122,11 @@ def by_text(document: Mapping[str, Json]) -> bool | None:
 # ---- the request -----------------------------------------------------------------------------
 
 
-def spelled(request: Request) -> Request:
+def as_text(request: Request) -> Request:
     """Return a request whose tools, calls and results are text."""
     types, choice = lm15(), request.config.tool_choice
     names = {p.id: p.name for m in request.messages for p in m.parts if p.type == "tool_call"}
-    messages = [_spelled(message, names) for message in request.messages]
+    messages = [_message_as_text(message, names) for message in request.messages]
     config = replace(request.config, tool_choice=None)
     told = _told(request.tools, choice)
     system = request.system
@@ -155,7 +155,7 @@ def _function(tool: Any) -> dict[str, Json]:
     return {"type": "function", "function": told}
 
 
-def _spelled(message: Any, names: Mapping[str, str]) -> Any:
+def _message_as_text(message: Any, names: Mapping[str, str]) -> Any:
     if not any(p.type in ("tool_call", "tool_result") for p in message.parts):
         return message
     types, said = lm15(), []

@@ -24,7 +24,8 @@ from typing import Any
 from agentlab.lm.engine import Engine, Wrapper
 from agentlab.lm.serde import Event, Request, Response, lm15, text_of
 
-_UNSEEN = " \t\r\n\v\f\ufeff\u200b\u200c\u200d\u2060"
+UNSEEN = " \t\r\n\v\f\ufeff\u200b\u200c\u200d\u2060"
+"""What stands around what is said and is not seen: blanks, a byte order mark, no width."""
 _NAMES = "think|thinking|thoughts?|reasoning|seed:think"
 _OPEN = re.compile(
     rf"<(?:{_NAMES})(?:\s[^<>]{{0,80}})?>|\[THINK\]|◁think▷|<\|begin_of_thought\|>"
@@ -95,14 +96,14 @@ class Parting:
         """Yield what was held back, now that nothing more comes."""
         last = _OVER.sub("", self._held) if self._state == self._final else self._held
         if self.thought and self._state == self._lead:
-            last = last.lstrip(_UNSEEN)
+            last = last.lstrip(UNSEEN)
         kind = "thinking" if self._state == self._thinking else "text"
         yield from ((kind, piece) for piece in (*self._kept, last) if piece)
         self._kept, self._held = [], ""
 
     def _lead(self) -> Iterator[Piece]:
         """In front of everything: is this an opening?"""
-        seen = self._held.lstrip(_UNSEEN)
+        seen = self._held.lstrip(UNSEEN)
         if found := _OPEN.match(seen):
             self.thought, self._held, self._kept = True, seen[found.end() :], []
             said = (found["channel"] or "").lower() == "final"

@@ -27,9 +27,14 @@ def ready(workflow: Any, lab: Any, handler: object | None) -> Lab:
     taken = lab_of(lab)
     if handler is not None:
         taken = taken.bind(handler=handler)
-    if graph.strategy is not None and not taken.strategy_named:
-        taken = taken.bind(strategy=graph.strategy(taken))
-    return taken
+    return bound(taken, graph)
+
+
+def bound(lab: Lab, workflow: Graph) -> Lab:
+    """Return a lab with the strategy that a workflow brings, where the lab names none itself."""
+    if workflow.strategy is None or lab.strategy_named:
+        return lab
+    return lab.bind(strategy=workflow.strategy(lab))
 
 
 def lab_of(given: Any) -> Lab:

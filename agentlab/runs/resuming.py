@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from agentlab.base.registry import registry
 from agentlab.lab.lab import Lab
+from agentlab.runs.given import bound
 from agentlab.runs.graph import Graph
 from agentlab.runs.stepping import Stepper
 from agentlab.runs.trust import Answer, agree, name_uses
@@ -76,8 +77,7 @@ def _loaded(
     if workflow is None:
         agree(store.path, name_uses("workflow", found.workflow), trust)
     graph: Graph = workflow or registry("workflow").build(found.workflow)
-    if graph.strategy is not None and not lab.strategy_named:
-        lab = lab.bind(strategy=graph.strategy(lab))
+    lab = bound(lab, graph)
     journal: Any = found.journal
     run = kind(
         graph, lab, found.states, found.visited, journal=journal, run_id=found.run, store=store,

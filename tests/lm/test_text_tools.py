@@ -19,7 +19,7 @@ from agentlab.lm.serde import (
     response_of,
     text_response,
 )
-from agentlab.lm.text_tools import FORM, TextTools, by_text, called, spelled
+from agentlab.lm.text_tools import FORM, TextTools, as_text, by_text, called
 
 TOOL = {
     "type": "function", "name": "look", "description": "Look.",
@@ -106,7 +106,7 @@ def test_what_is_sent():
         {"type": "tool_result", "id": "d", "content": [text("bad")], "is_error": True},
     ]}  # fmt: skip
     config = {"max_tokens": 5, "tool_choice": {"mode": "required"}}
-    sent = request_document(spelled(request(said, result, system="Be brief.", config=config)))
+    sent = request_document(as_text(request(said, result, system="Be brief.", config=config)))
     assert "tools" not in sent
     assert sent["config"] == {"max_tokens": 5}
     assert sent["system"].startswith("Be brief.\n\n# Tools\n")
@@ -126,7 +126,7 @@ def test_what_is_sent():
 
 def test_no_tool_is_told_of_that_may_not_be_called():
     none = request(config={"tool_choice": {"mode": "none"}})
-    assert request_document(spelled(none)).get("system") is None
+    assert request_document(as_text(none)).get("system") is None
 
 
 def test_a_request_that_has_to_do_with_no_tools_is_not_touched():
