@@ -230,6 +230,17 @@ def breaches(tree: ast.AST) -> Iterator[str]:
             yield f"{where}global {', '.join(node.names)}: state is passed, not kept"
         elif isinstance(node, ast.ExceptHandler) and node.type is None:
             yield f"{where}a bare except swallows Ctrl-C"
+        elif isinstance(node, ast.FunctionDef) and turns_its_end(node):
+            yield f"{where}{node.name}: an interrupt leaves a generator, whose end it would turn"
+
+
+def turns_its_end(function: ast.FunctionDef) -> bool:
+    """Say whether a context manager made of a generator raises something else at GeneratorExit."""
+    if "contextmanager" not in map(ast.unparse, function.decorator_list):
+        return False
+    handlers = [h for h in ast.walk(function) if isinstance(h, ast.ExceptHandler) and h.type]
+    caught = [h for h in handlers if "BaseException" in ast.unparse(h.type or h)]
+    return any(isinstance(n, ast.Raise) and n.exc for h in caught for n in ast.walk(h))
 
 
 @pytest.mark.parametrize("module", TREES)
@@ -244,6 +255,7 @@ def test_nothing_forbidden(module):
         "import pickle as p", "frame.to_pickle('x')", "state.model_copy(update={})",
         "def f():\n    global x\n    x = 1", "asyncio.run(f())", "dspy.configure(lm=1)",
         "try:\n    f()\nexcept:\n    pass", "breakpoint()",
+        "@contextmanager\ndef f():\n try:\n  yield\n except BaseException:\n  raise E from None",
     ],
 )  # fmt: skip
 def test_the_test_sees_what_is_forbidden(source):

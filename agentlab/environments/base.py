@@ -27,8 +27,7 @@ of reach.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -322,21 +321,34 @@ def no_op(environment: Environment, scenario: Scenario) -> Verdict:
     return environment.check(scenario.goal, Evidence(initial=world, world=world))
 
 
-@contextmanager
-def breach(environment: Environment, what: str) -> Iterator[None]:
+class breach:  # noqa: N801 - it is used as a function
     """Turn what escapes an environment into an EnvironmentContractError: it is no step's failure.
 
-    An agent must not be measured by it, so it ends the run; in a study, the cell.
+    An agent must not be measured by it, so it ends the run; in a study, the cell. It is no
+    generator: of one that an interrupt leaves behind, the end would be taken for a breach.
+
+    Parameters
+    ----------
+    environment : Environment
+    what : str
+        Which of its functions is called, for the message.
 
     Raises
     ------
     EnvironmentContractError
         Whatever was raised inside, but for KeyboardInterrupt.
     """
-    try:
-        yield
-    except (KeyboardInterrupt, EnvironmentContractError):
-        raise
-    except BaseException as e:
-        text = f"environment {seen(environment.name)}: {what} raised {raised(e)}"
+
+    __slots__ = ("_environment", "_what")
+
+    def __init__(self, environment: Environment, what: str) -> None:
+        self._environment, self._what = environment, what
+
+    def __enter__(self) -> None:
+        return
+
+    def __exit__(self, kind: object, e: BaseException | None, traceback: object) -> None:
+        if e is None or isinstance(e, (KeyboardInterrupt, EnvironmentContractError)):
+            return
+        text = f"environment {seen(self._environment.name)}: {self._what} raised {raised(e)}"
         raise EnvironmentContractError(text) from e

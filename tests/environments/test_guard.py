@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import gc
 import math
 
 import pytest
 
 import agentlab as al
-from agentlab.environments.base import Begun, Call, Environment, Evidence, Outcome, Verdict
+from agentlab.environments.base import (
+    Begun,
+    Call,
+    Environment,
+    Evidence,
+    Outcome,
+    Verdict,
+    breach,
+)
 from agentlab.environments.guard import Guarded, guarded
 from agentlab.environments.named import get_environment
 from agentlab.errors import EnvironmentContractError
@@ -175,6 +184,14 @@ def test_a_persons_interrupt_is_nobodys_breach():
 
     with pytest.raises(KeyboardInterrupt):
         asked("apply", GIVEN["apply"](), apply=raises)
+
+
+@pytest.mark.filterwarnings("error")
+def test_what_an_interrupt_left_behind_is_no_breach():
+    left = breach(Counter(), "check")
+    left.__enter__()
+    del left  # as where Ctrl-C comes between the end of the block and that of the manager
+    gc.collect()
 
 
 async def later(self, *given):
