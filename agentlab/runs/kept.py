@@ -24,7 +24,7 @@ from agentlab.runs.graph import END, WAIT, Graph, Node
 from agentlab.runs.people import BY_HAND
 from agentlab.runs.run import Run
 from agentlab.runs.trust import (
-    ANSWERS,
+    FOR_PEOPLE,
     Answer,
     Use,
     agents_uses,
@@ -85,9 +85,7 @@ class Made:
         uses = agents_uses(self.registry) + model_uses(self.lm) + name_uses("planner", self.planner)
         uses += name_uses("strategy", self.strategy) + name_uses("workflow", self.workflow)
         if uses and self.review == "approve":
-            uses.append(
-                Use(ANSWERS, "'approve' for people, to every call that needs it", "approve")
-            )
+            uses.append(FOR_PEOPLE)
         return in_order(in_replay(uses) if replay else uses)
 
     def to_json(self) -> dict[str, Json]:

@@ -59,6 +59,8 @@ class Use(NamedTuple):
         return "".join(shown)
 
 
+FOR_PEOPLE = Use(ANSWERS, "'approve' for people, to every call that needs it", "approve")
+
 Answer = bool | Callable[[str, Sequence[Use]], bool]
 """Whether the user agrees, or who asks: told the folder and the uses."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from agentlab.errors import ConfigError
+from agentlab.errors import ConfigError, seen
 from agentlab.minds.strategies.budgets import budget_levels
 
 
@@ -25,7 +25,7 @@ def parse_rates(text: str) -> tuple[float, ...]:
         return tuple(float(part) for part in parts_of(text))
     except ValueError as e:
         raise ConfigError(
-            f"expected fault rates between 0 and 1 such as '0,0.1,0.3', got {text!r}"
+            f"expected fault rates between 0 and 1 such as '0,0.1,0.3', got {seen(text)}"
         ) from e
 
 
@@ -38,8 +38,8 @@ def parse_workers(text: str) -> tuple[int, ...]:
         A part is no whole number of at least 1.
     """
     parts = parse_names(text)
-    if not all(part.isdecimal() and int(part) for part in parts):
-        raise ConfigError(f"expected --workers of at least 1 such as '1,4', got {text!r}")
+    if not all(part.isdecimal() and len(part) < 10 and int(part) for part in parts):
+        raise ConfigError(f"expected --workers of at least 1 such as '1,4', got {seen(text)}")
     return tuple(dict.fromkeys(map(int, parts)))
 
 
@@ -104,6 +104,6 @@ def parse_seeds(text: str) -> int | tuple[int, ...]:
     if not all(part.isdecimal() and len(part) < 16 for part in parts) or parts == ["0"]:
         raise ConfigError(
             f"'--seeds': expected a number such as '10' (seeds 0 to 9) or a list such as '1,2,3', "
-            f"got {text!r}"
+            f"got {seen(text)}"
         )
     return int(parts[0]) if len(parts) == 1 else tuple(dict.fromkeys(map(int, parts)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from agentlab.environments.scenario import Scenario
-from agentlab.runs.trust import ANSWERS, Use, in_order, model_uses, name_uses
+from agentlab.runs.trust import ANSWERS, FOR_PEOPLE, Use, in_order, model_uses, name_uses
 from agentlab.study.grid import Arm
 
 NAMED = ("planner", "strategy", "workflow", "reflector", "responder")
@@ -19,9 +19,7 @@ def study_uses(arms: Iterable[Arm], scenarios: Iterable[Scenario]) -> tuple[Use,
             uses += name_uses(axis, getattr(arm, axis))
         uses += model_uses(arm.lm)
         if arm.review == "approve":
-            uses.append(
-                Use(ANSWERS, "'approve' for people, to every call that needs it", "approve")
-            )
+            uses.append(FOR_PEOPLE)
     for world in dict.fromkeys(s.environment for s in scenarios):
         uses += name_uses("environment", world)
     external = [use for use in uses if use.kind != ANSWERS]
